@@ -294,8 +294,10 @@ class Life:
             self._popen.wait(GRACE_S)
         self._popen.kill()
         self._popen.wait()
-        _, alive = psutil.wait_procs(held, timeout=LEFTOVER_S)
-        for each in alive:
+        # Ray's agents report to a server that is gone, and end after a minute of that
+        agents = [each for each in held if _is_agent(each)]
+        _, alive = psutil.wait_procs([each for each in held if each not in agents], timeout=LEFTOVER_S)
+        for each in (*alive, *agents):
             with suppress(psutil.Error):
                 each.kill()
         return len(alive)
@@ -308,6 +310,12 @@ class Life:
 
     def fail(self, what: str) -> None:
         raise SystemExit(f"{self.root}: {what}\n{(self.root / 'log').read_text()[-3000:]}")
+
+
+def _is_agent(process: Process) -> bool:
+    with suppress(psutil.Error):
+        return " ".join(process.cmdline()).startswith(("ray::DashboardAgent", "ray::RuntimeEnvAgent"))
+    return False
 
 
 def num_rows(root: Path) -> int:

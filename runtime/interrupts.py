@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import signal
 import sys
@@ -23,6 +24,8 @@ __all__ = ["StopSignal", "handle_signals"]
 _CLOSING_S = 10.0
 """For servers and engines to end."""
 _EXIT_CODE = 130
+_REPEATED_S = 5.0
+"""A scheduler may send SIGTERM to a job and to each of its processes; only a person interrupts twice on purpose."""
 
 
 @dataclass(slots=True)
@@ -43,10 +46,17 @@ def handle_signals(
     *,
     exit_now: Callable[[int], None] = os._exit,
     closing_s: float = _CLOSING_S,
+    repeated_s: float = _REPEATED_S,
 ) -> Iterator[None]:
     """Handle SIGINT and SIGTERM for as long as the run lasts, its start and its summary included."""
+    terminated = -math.inf
 
     def handle(number: int, frame: object) -> None:
+        nonlocal terminated
+        if number == signal.SIGTERM:
+            before, terminated = terminated, time.monotonic()
+            if terminated - before < repeated_s:
+                return
         if stop.ending:
             exit_now(_EXIT_CODE)
         elif stop.wanted or stop.loop is None:
@@ -59,11 +69,11 @@ def handle_signals(
             # not from here: what was interrupted may be in the midst of reporting something
             stop.loop.call_soon_threadsafe(note, "finishing this step, then saving; interrupt again to stop now")
 
-    before = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for each, handler in before.items():
+        for each, handler in handlers.items():
             signal.signal(each, handler)
 
 

@@ -35,9 +35,9 @@ def test_a_driver_that_fails_there_is_followed_to_its_end(tmp_path: Path) -> Non
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 3, done.stdout + done.stderr
     assert "the cluster's nodes must have set: ONLY_HERE\n" in done.stdout
-    assert f"ray job stop raysubmit_{done.stdout.split('raysubmit_')[1].split()[0]}" in done.stdout
+    assert f"ray job stop raysubmit_{done.stdout.split('raysubmit_')[1].split(';')[0]}" in done.stdout
     # the job read the recipe in its copy of the folder, where the variable is not set
-    assert "a.yaml:4:14: error[" in done.stdout
+    assert "a.yaml:4:15: error[" in done.stdout
     assert ": failed: " in done.stderr
 
 

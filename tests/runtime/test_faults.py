@@ -484,7 +484,7 @@ def test_the_first_signal_asks_for_a_save_the_second_ends_a_long_computation_and
         time.sleep(30)  # as an update does
 
     started = time.monotonic()
-    with handle_signals(stop, notes.append, exit_now=codes.append):
+    with handle_signals(stop, notes.append, exit_now=codes.append, repeated_s=0.0):
         with pytest.raises(KeyboardInterrupt):
             asyncio.run(go())
         assert time.monotonic() - started < 20
@@ -493,6 +493,21 @@ def test_the_first_signal_asks_for_a_save_the_second_ends_a_long_computation_and
     assert notes == ["finishing this step, then saving; interrupt again to stop now"]
     assert codes == [130]
     assert signal.getsignal(number) is before
+
+
+def test_a_scheduler_that_sends_its_signal_twice_asks_for_one_save() -> None:
+    stop, notes = StopSignal(), list[str]()
+
+    async def go() -> None:
+        stop.loop = asyncio.get_running_loop()
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0.01)
+        assert (stop.wanted, stop.ending) == (True, False)
+
+    with handle_signals(stop, notes.append):
+        asyncio.run(go())
+    assert len(notes) == 1
 
 
 @pytest.mark.usefixtures("loud")

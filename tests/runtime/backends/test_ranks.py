@@ -159,7 +159,7 @@ def test_ranks_of_a_model_with_convolutions_choose_the_rows_that_one_chooses(
         assert other == pytest.approx(one, abs=1e-4)
 
 
-@pytest.mark.parametrize(("seconds", "reason"), [(6.0, "Timed out"), (None, "Connection closed")])
+@pytest.mark.parametrize(("seconds", "reason"), [(6.0, "Timed out"), (None, "Connection ")])
 def test_a_rank_that_is_late_or_gone_ends_the_others_with_an_error_by_name(seconds: float | None, reason: str):
     with Gang(2, timeout_s=3.0) as gang, pytest.raises(AssertionError, match="rank 0 of 2") as raised:
         gang.run(2, wait, seconds)
