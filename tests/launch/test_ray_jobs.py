@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -32,7 +33,9 @@ def test_a_driver_that_fails_there_is_followed_to_its_end(tmp_path: Path) -> Non
     recipe = 'agym: 1\nname: mine\nextends: quickstart\ndescription: "${env:ONLY_HERE}"\n'
     (tmp_path / "a.yaml").write_text(recipe, encoding="utf-8")
     words = [sys.executable, "-c", CLUSTER, str(port)]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
+    # the job runs the python3 that is first on the path of its node
+    environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(words, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 3, done.stdout + done.stderr
     assert "the cluster's nodes must have set: ONLY_HERE\n" in done.stdout
     assert f"ray job stop raysubmit_{done.stdout.split('raysubmit_')[1].split(';')[0]}" in done.stdout
