@@ -41,7 +41,7 @@ class JobError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What every scheduler is told, in its own words."""
+    """What a job requests from any scheduler."""
 
     name: str
     nodes: int
