@@ -27,8 +27,8 @@ def join_process_group() -> None:
 def open_store(address: str, timeout_s: float) -> TCPStore:
     """Open the store at which ranks find each other, on a free port (`.port`) of this machine.
 
-    The port is bound before its number is shared, so that no other process can take it. The caller keeps the store while
-    the ranks work.
+    The port is bound before its number is shared, so that no other process can take it. The caller keeps the store
+    while the ranks work.
     """
     return TCPStore(address, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout_s))
 
