@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from .commands import COMMANDS
+from .commands.invocation.parser import build_parser, import_command
 from .commands.invocation.shell import Exit, Shell, UsageError, WrongRecipe
-from .commands.parser import build_parser, import_command
 from .runtime.errors import RunError, explain_shortage
 
 __all__ = ["entry", "main"]

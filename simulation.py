@@ -187,13 +187,14 @@ class _Stage:
     def _divided(self) -> list[int]:
         """Tokens of each rank."""
         most, ranks = self._stage.budget.max_trained_tokens_per_step, _count(self._plan, Role.LEARNER)
+        shared = self._plan.hardware.train.sequence_parallel
         if not self._shares:
             return [int(most * _MEAN_SHARE) // ranks] * ranks
         # a cut memory or several epochs make more of an episode than its context
         whole = most / len(self._shares)
         sequences = [_sequence(int(share * self._context)) for share in self._shares]
-        tokens = [sum(len(sequences[at].ids) for at in part) for part in divide(sequences, ranks)]
-        return [int(each * whole / self._context) for each in tokens]
+        tokens = [sum(len(sequences[at].ids) for at in part) for part in divide(sequences, ranks // shared)]
+        return [int(each * whole / self._context / shared) for each in tokens for _ in range(shared)]
 
 
 _PASSES: Mapping[OpKind, bool] = {

@@ -248,7 +248,7 @@ def left(folder: Path) -> tuple[list[dict[str, Any]], dict[str, str]]:
     rows = [json.loads(line) for line in (root / "metrics.jsonl").read_text().splitlines()]
     last = root / "checkpoints" / f"step-{rows[-1]['total_step']}"
     files = json.loads((last / "checkpoint.json").read_text())["files"]
-    lasting = [{key: row[key] for key in row if not key.startswith(("timing_s/", "perf/"))} for row in rows]
+    lasting = [{key: row[key] for key in row if not key.startswith(("time", "timing_s/", "perf/"))} for row in rows]
     return lasting, {name: each["sha256"] for name, each in files.items() if name != "progress.json"}
 
 

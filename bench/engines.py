@@ -134,7 +134,7 @@ async def walked(
     """Goes through a plan's stages as a run does, in a folder of its own."""
     space = RunFolder.start(folder / "run", "{}", "")
     try:
-        engine = Engine(plan, space, workers, reporter or SilentReporter(), time.perf_counter)
+        engine = Engine(plan, space, workers, reporter or SilentReporter(), time.perf_counter, wall_clock=time.time)
         watch(engine)
         await engine.run()
     finally:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import exp
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -325,7 +325,7 @@ async def measure(kind: str, cache: str, episodes: int, *, quick: bool) -> dict[
         tokenizer = load_tokenizer(ModelSource(path=str(space.root / MODEL)))
         workers = Watched(rollout, learner_worker(plan, model), tap=tap, rows=rows, tokenizer=tokenizer)
         try:
-            await Engine(plan, space, workers, SilentReporter(), perf_counter).run()
+            await Engine(plan, space, workers, SilentReporter(), perf_counter, wall_clock=time).run()
         finally:
             await workers.close()
             space.close()

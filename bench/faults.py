@@ -8,16 +8,20 @@ Seconds are those from the kill to the next row of metrics after the run has not
 
     python bench/faults.py FOLDER [--runs 8] [--kills 7] [--workers 2] [--staleness 0] [--victims rank,driver]
     python bench/faults.py FOLDER --cluster [...]    two Ray nodes in two network namespaces, with a worker of each kind
-                                                     on each; the raylet of the second is killed and started again, and
-                                                     the link between them is cut for 20 s
+                                                     on each; the raylet of either is killed and started again, and the
+                                                     link between them is cut for 20 s
+    python bench/faults.py FOLDER --seconds 240      a part of it: no kill is begun later, and 45 s after that it ends
+    python bench/faults.py FOLDER... --report        tables of what was seen so far in one folder or several
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -26,12 +30,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import psutil
 from agym.runtime.backends.engine_variables import missing_variables
+from agym.runtime.storage.episode_reader import EPISODES, TRAIN_LOG, read_chunks
 from psutil import Process
 
 RECIPE = """\
@@ -43,7 +49,8 @@ agent: {{format: plain, tokens_per_turn: 8, context_tokens: 256}}
 algorithm: {{use: grpo, group_size: {group}, groups_per_step: {groups}, lr: 1e-3, kl: {{coef: 0.01, reference: stage}}}}
 reward: score - 0.1 * invalid_turns - 0.01 * sampled_tokens
 schedule:
-  - {{stage: imitate, until: step >= 6, algorithm: {{use: sft, batch_size: 16, lr: 1e-2, data: {{limit: 100}}}}}}
+  - {{stage: imitate, until: step >= {imitated},
+     algorithm: {{use: sft, batch_size: 16, lr: 1e-2, data: {{limit: 100}}}}}}
   - {{stage: short, turns: 2, until: step >= {steps}}}
   - {{stage: long, turns: 4, until: step >= {steps}}}
 eval: {{every: 5, limit: 16}}
@@ -52,21 +59,23 @@ hardware:
   {{launcher: ray, workers_per_node: {workers}, threads: 1, staleness: {staleness}, heartbeat_s: 15, max_restarts: 5,
    train: {{zero: 2}}}}
 """
-GROUP, GROUPS, STEPS = 4, 8, 16
-RUN = "runs/faults"
+GROUP, GROUPS, IMITATED, STEPS = 4, 8, 4, 16
+PLAYED, RUN = "recipe.yaml", "runs/faults"
 PATIENCE_S = 900.0
 """For anything to happen: a run that hangs fails the bench."""
 GRACE_S = 120.0
 """For a driver to save and end, or to see that its Ray is gone."""
 LEFTOVER_S = 15.0
 """For the other processes to follow a driver that was killed."""
+LAST_KILL_S = 45.0
+"""For a kill that was begun before the bench's own time was up."""
 
 
 def main() -> int:
     if sys.argv[1:2] == ["--child"]:
         return child(Path(sys.argv[2]), sys.argv[3:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER")
     parser.add_argument("--runs", type=int, default=8)
     parser.add_argument("--kills", type=int, default=7, help="in each run")
     parser.add_argument("--workers", type=int, help="engines, and ranks, on each node: 2, or 1 on a cluster")
@@ -74,24 +83,62 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cluster", action="store_true")
     parser.add_argument("--victims", type=lambda text: text.split(","))
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--report", action="store_true")
     arguments = parser.parse_args()
+    if arguments.report:
+        return show(arguments.folders)
+    (arguments.folder,) = arguments.folders
     arguments.folder.mkdir(parents=True, exist_ok=True)
     arguments.victims = arguments.victims or [
         name for name, victim in VICTIMS.items() if victim.on_cluster in (None, arguments.cluster)
     ]
     arguments.workers = arguments.workers or (1 if arguments.cluster else 2)
-    with open_place(arguments.cluster) as place:
-        bench = Bench(arguments, place)
-        for number in range(arguments.runs):
-            bench.finish(number)
-    return show(bench)
+    arguments.until = time.monotonic() + arguments.seconds
+    bench = Bench(arguments)
+    try:
+        with limited(arguments.seconds + LAST_KILL_S), open_place(arguments.cluster) as place:
+            for number in range(arguments.runs):
+                bench.finish(number, place)
+    except OutOfTime:
+        print(f"out of time after {len(bench.kills)} kills", file=sys.stderr)
+    return show([arguments.folder])
+
+
+class OutOfTime(BaseException):
+    """The rest is for another call."""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    def end(number: int, frame: object) -> None:
+        raise OutOfTime
+
+    signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, 0.0 if seconds == float("inf") else seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+
+OWN_NODE = "FAULTS_OWN_NODE"
+"""Variable with the address of the Ray node that the driver stands on."""
+# Ray makes workers give way to all else, and so to whatever other work there is
+PRIORITY = {"RAY_worker_niceness": "0"}
 
 
 def child(trace: Path, argv: Sequence[str]) -> int:
-    """`agym`, in a process that writes down its phases."""
+    """`agym`, in a process that writes down its phases, and at a signal where it stands."""
     from agym.cli import main as agym
     from agym.runtime.sinks.fanout import Fanout
 
+    faulthandler.register(signal.SIGUSR1)
+    if address := os.environ.get(OWN_NODE):
+        import ray
+
+        # Ray looks for a raylet among all processes, and would take one of the other network namespace
+        ray.init = partial(ray.init, _node_ip_address=address)
     report = Fanout.phase
 
     def phase(self: Fanout, name: str) -> None:
@@ -132,16 +179,17 @@ class Cluster(Place):
         self.nodes, self.settings = nodes, nodes.settings
 
     def start(self, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        variables = [f"{name}={value}" for name, value in options.pop("env").items() if os.environ.get(name) != value]
+        environ = {**options.pop("env"), OWN_NODE: self.nodes.address.partition(":")[0]}
+        variables = [f"{name}={value}" for name, value in environ.items() if os.environ.get(name) != value]
         started: subprocess.Popen[Any] = self.nodes.start(0, "env", *variables, *command, **options)
         return started
 
-    def start_ray(self) -> None:
-        """Start Ray on the second node again."""
-        head, _, port = self.nodes.address.rpartition(":")
-        own = f"--node-ip-address={head.rpartition('.')[0]}.2", "--num-cpus=4", "--object-store-memory=300000000"
-        ray = str(Path(sys.executable).with_name("ray"))
-        self.nodes.start(1, ray, "start", f"--address={head}:{port}", *own, "--disable-usage-stats").wait()
+    def lose_ray(self, node: int) -> None:
+        """Kill Ray on a node; after a while a person starts it again."""
+        for pid in self.nodes.find(node, "raylet/raylet"):
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(CUT_S)
+        self.nodes.start_ray(node)
 
     def processes(self, driver: Process) -> list[Process]:
         found = list[Process]()
@@ -158,7 +206,8 @@ def open_place(cluster: bool) -> Iterator[Place]:
         return
     from two_nodes import two_nodes
 
-    with two_nodes() as nodes:
+    # no node has room for the other's workers, so that each kill of one hits some
+    with two_nodes(cpus=2, environ=PRIORITY) as nodes:
         yield Cluster(nodes)
 
 
@@ -192,14 +241,13 @@ def signal_driver(number: signal.Signals) -> Callable[[Life, random.Random], boo
     return hit
 
 
-def lose_node(life: Life, draws: random.Random) -> bool:
-    """Kill Ray on the second node; a person starts it again."""
-    assert isinstance(life.place, Cluster)
-    for pid in life.place.nodes.find(1, "raylet/raylet"):
-        os.kill(pid, signal.SIGKILL)
-    time.sleep(CUT_S)
-    life.place.start_ray()
-    return True
+def lose_node(node: int) -> Callable[[Life, random.Random], bool]:
+    def hit(life: Life, draws: random.Random) -> bool:
+        assert isinstance(life.place, Cluster)
+        life.place.lose_ray(node)
+        return True
+
+    return hit
 
 
 def cut_link(life: Life, draws: random.Random) -> bool:
@@ -232,7 +280,8 @@ VICTIMS: Mapping[str, Victim] = {
     "hung-rank": Victim(hit=kill(RANK, signal.SIGSTOP), told="learner_restarted"),
     "environment": Victim(hit=kill(SERVER)),
     "raylet": Victim(hit=kill("raylet/raylet"), ends_run=True, on_cluster=False),
-    "node": Victim(hit=lose_node, told="learner_restarted", on_cluster=True),
+    "head": Victim(hit=lose_node(0), ends_run=True, on_cluster=True),
+    "node": Victim(hit=lose_node(1), told="learner_restarted", on_cluster=True),
     "link": Victim(hit=cut_link, on_cluster=True),
     "preemption": Victim(hit=signal_driver(signal.SIGTERM), ends_run=True),
     "driver": Victim(hit=signal_driver(signal.SIGKILL), ends_run=True),
@@ -256,7 +305,9 @@ class Kill:
     discarded: int
     """Steps that were done again."""
     leftover: int
-    """Processes that outlived a driver and had to be ended."""
+    """Processes that outlived a driver, or the driver that did not see that its Ray was gone; they had to be ended."""
+    load: float
+    """Of the machine: processes that wanted a core, in the minute before the next row."""
 
 
 class Life:
@@ -271,9 +322,9 @@ class Life:
         root = self.root
         self._trace.write_bytes(b"")
         resume = ["--resume"] if (root / RUN / "plan.json").exists() else []
-        command = [sys.executable, __file__, "--child", str(self._trace), "run", "recipe.yaml", *resume]
+        command = [sys.executable, __file__, "--child", str(self._trace), "run", PLAYED, *resume]
         command += self.place.settings
-        environ = {**os.environ, **missing_variables(os.environ, threads=1, cpu=True)}
+        environ = {**os.environ, **PRIORITY, **missing_variables(os.environ, threads=1, cpu=True)}
         with (root / "log").open("ab") as log:
             self._popen = self.place.start(
                 command, cwd=root, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -288,10 +339,14 @@ class Life:
         return self._popen.poll() is not None
 
     def end(self, held: Sequence[Process]) -> int:
-        """Wait for the driver, which was killed or lost its Ray, and for what it had started; return how many of these
-        had to be ended."""
-        with suppress(subprocess.TimeoutExpired):
+        """Wait for the driver, which was killed or lost its Ray, and for what it had started; return how many of all
+        these had to be ended."""
+        hung = False
+        try:
             self._popen.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            hung = True
+            self._show_place()
         self._popen.kill()
         self._popen.wait()
         # Ray's agents report to a server that is gone, and end after a minute of that
@@ -300,7 +355,7 @@ class Life:
         for each in (*alive, *agents):
             with suppress(psutil.Error):
                 each.kill()
-        return len(alive)
+        return len(alive) + hung
 
     def kill(self) -> None:
         for each in (self.driver, *self.place.processes(self.driver)):
@@ -308,7 +363,14 @@ class Life:
                 each.kill()
         self._popen.wait()
 
+    def _show_place(self) -> None:
+        """Have a driver that hangs write into its log where it does."""
+        with suppress(psutil.Error):
+            self.driver.send_signal(signal.SIGUSR1)
+            time.sleep(2)
+
     def fail(self, what: str) -> None:
+        self._show_place()
         raise SystemExit(f"{self.root}: {what}\n{(self.root / 'log').read_text()[-3000:]}")
 
 
@@ -324,28 +386,31 @@ def num_rows(root: Path) -> int:
     return 0
 
 
+KILLS = "kills.jsonl"
+
+
+def read_kills(folder: Path) -> list[Kill]:
+    file = folder / KILLS
+    return [Kill(**json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
+
+
 class Bench:
-    def __init__(self, arguments: argparse.Namespace, place: Place) -> None:
-        self.arguments, self._place = arguments, place
-        self._file = arguments.folder / "kills.jsonl"
-        lines = self._file.read_text().splitlines() if self._file.exists() else []
-        self.kills = [Kill(**json.loads(line)) for line in lines]
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        self._file = arguments.folder / KILLS
+        self.kills = read_kills(arguments.folder)
 
-    def root(self, number: int) -> Path:
-        root: Path = self.arguments.folder / f"run-{number}"
-        root.mkdir(exist_ok=True)
-        recipe = RECIPE.format(
-            workers=self.arguments.workers, staleness=self.arguments.staleness, group=GROUP, groups=GROUPS, steps=STEPS
-        )
-        (root / "recipe.yaml").write_text(recipe)
-        return root
-
-    def finish(self, number: int) -> None:
+    def finish(self, number: int, place: Place) -> None:
         """A run, hit again and again until there were enough kills, and brought to its end."""
-        root = self.root(number)
+        root = self.arguments.folder / f"run-{number}"
         if is_finished(root):
             return
-        life = Life(root, self._place)
+        sizes = {"group": GROUP, "groups": GROUPS, "imitated": IMITATED, "steps": STEPS}
+        recipe = RECIPE.format(workers=self.arguments.workers, staleness=self.arguments.staleness, **sizes)
+        root.mkdir(exist_ok=True)
+        if not (root / PLAYED).exists():
+            (root / PLAYED).write_text(recipe)
+        life = Life(root, place)
         try:
             self._hit(life, number)
         finally:
@@ -354,6 +419,8 @@ class Bench:
     def _hit(self, life: Life, number: int) -> None:
         root, draws = life.root, random.Random(f"{self.arguments.seed} {number} {len(self.kills)}")
         while sum(kill.run == number for kill in self.kills) < self.arguments.kills:
+            if time.monotonic() > self.arguments.until:
+                raise OutOfTime
             name, call = self._draw(draws)
             kill = self._strike(life, number, name, call, draws)
             if kill is None:
@@ -374,14 +441,14 @@ class Bench:
         return name, _least(CALLS, [kill.call for kill in self.kills if kill.victim == name], draws)
 
     def _strike(self, life: Life, number: int, name: str, call: str, draws: random.Random) -> Kill | None:
-        """One kill, and what came of it; None where the run ended before it, or had nobody to kill."""
+        """One kill, and what came of it; None where the run ended before it or with it, or had nobody to kill."""
         victim, root = VICTIMS[name], life.root
         # let it come some way from where it stands, over a checkpoint or not
-        after = num_rows(root) + draws.randrange(1, 5)
+        after = num_rows(root) + draws.randrange(1, 4)
         self._await(life, lambda: life.is_over() or num_rows(root) >= after, f"row {after}")
-        self._await(life, lambda: life.is_over() or life.phase() == call, f"'{call}'", enough_s=10.0)
+        self._await(life, lambda: life.is_over() or life.phase() == call, f"'{call}'", enough_s=5.0)
         time.sleep(draws.uniform(0, 0.2))
-        held, fell, row = self._place.processes(life.driver), life.phase(), num_rows(root)
+        held, fell, row = life.place.processes(life.driver), life.phase(), num_rows(root)
         started, before, told = time.monotonic(), num_discarded(root), num_events(root, victim.told)
         if life.is_over() or not victim.hit(life, draws):
             return None
@@ -400,6 +467,11 @@ class Bench:
             row = num_rows(root)
         self._await_row(life, row)
         seconds = time.monotonic() - started
+        if life.is_over():
+            if not is_finished(root):
+                life.fail(f"the run did not outlive '{name}' in '{fell}'")
+            # it had no more need of what was killed
+            return None
         return Kill(
             run=number,
             victim=name,
@@ -408,6 +480,7 @@ class Bench:
             seconds=round(seconds, 2),
             discarded=num_discarded(root) - before,
             leftover=leftover,
+            load=round(os.getloadavg()[0], 1),
         )
 
     def _await_row(self, life: Life, row: int) -> None:
@@ -465,37 +538,44 @@ def problems(root: Path) -> Iterator[str]:
     """What is wrong with the history of a finished run."""
     rows = [json.loads(line) for line in (root / RUN / "metrics.jsonl").read_text().splitlines()]
     steps = [row["total_step"] for row in rows if "step" in row]
-    if steps != list(range(1, 6 + 2 * STEPS + 1)):
+    wanted = sum(map(int, re.findall(r"step >= (\d+)", (root / PLAYED).read_text())))
+    if steps != list(range(1, wanted + 1)):
         yield f"steps {steps}"
     seen = Counter[tuple[str, int, int]]()
-    for file in sorted((root / RUN / "episodes").glob("step-??????.jsonl")):
-        episodes = [json.loads(line) for line in file.read_text().splitlines()]
+    for chunk in read_chunks(root / RUN / EPISODES / TRAIN_LOG):
+        episodes = [json.loads(line) for line in chunk.data.splitlines()]
         if len(episodes) != GROUP * GROUPS:
-            yield f"{file.name}: {len(episodes)} episodes"
+            yield f"step {episodes[0]['total_step']}: {len(episodes)} episodes"
         seen.update((each["task"]["id"], each["task"]["seed"], each["index"]) for each in episodes)
     if twice := [episode for episode, count in seen.items() if count > 1]:
         yield f"trained on more than once: {twice[:3]}"
 
 
-def show(bench: Bench) -> int:
-    print("| victim | kills | in | seconds to the next row: median | longest | steps discarded | processes left over |")
-    print("|---|---|---|---|---|---|---|")
+def show(folders: Sequence[Path]) -> int:
+    kills = [kill for folder in folders for kill in read_kills(folder)]
+    print("| victim | kills | in | seconds to the next row: median | longest | load | steps discarded | left over |")
+    print("|---|---|---|---|---|---|---|---|")
     for name in VICTIMS:
-        hit = [kill for kill in bench.kills if kill.victim == name]
+        hit = [kill for kill in kills if kill.victim == name]
         if hit:
             calls = ", ".join(f"{call} {count}" for call, count in sorted(Counter(kill.call for kill in hit).items()))
             times = [kill.seconds for kill in hit]
             lost, left = sum(kill.discarded for kill in hit), sum(kill.leftover for kill in hit)
-            print(f"| {name} | {len(hit)} | {calls} | {median(times):.1f} | {max(times):.1f} | {lost} | {left} |")
+            load = median(kill.load for kill in hit)
+            seconds = f"{median(times):.1f} | {max(times):.1f} | {load:.1f}"
+            print(f"| {name} | {len(hit)} | {calls} | {seconds} | {lost} | {left} |")
     print("\n| run | kills | restarts of the learner | steps discarded | resumes | workers replaced | wrong |")
     print("|---|---|---|---|---|---|---|")
     wrong = False
-    for number in range(bench.arguments.runs):
-        root = bench.root(number)
+    for root in (root for folder in folders for root in sorted(folder.glob("run-*"))):
+        name = f"{root.parent.name}/{root.name}"
+        if not is_finished(root):
+            print(f"| {name} | not finished | | | | | |")
+            continue
         found = list(problems(root))
         wrong = wrong or bool(found)
-        hits = sum(kill.run == number for kill in bench.kills)
-        print(f"| {number} | {hits} | {_row(events_of(root))} | {'; '.join(found)} |")
+        hits = sum(root.name == f"run-{kill.run}" for kill in read_kills(root.parent))
+        print(f"| {name} | {hits} | {_row(events_of(root))} | {'; '.join(found)} |")
     return int(wrong)
 
 

@@ -345,7 +345,7 @@ def finished(root: Path, kills: int) -> Finished:
 
 
 def lasting(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {name: value for name, value in row.items() if not name.startswith(("timing_s/", "perf/"))}
+    return {name: value for name, value in row.items() if not name.startswith(("time", "timing_s/", "perf/"))}
 
 
 # --- what is shown -------------------------------------------------------------------------------------------------

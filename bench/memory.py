@@ -4,6 +4,7 @@ A small model learns twice on each number of ranks at each ZeRO stage, in fp32 a
 are counted as they are allocated and freed. The plan's figures are those of `agym plan` for the same sizes.
 
     python bench/memory.py [--ranks 1 2] [--dtypes fp32 bf16] [--stages 0 1 2 3] [--offload none optimizer all]
+                           [--sequence-parallel 1] [--row-tokens 128]
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from agym.runtime.protocols import LearnerSettings, TrainSequence, UpdateSetting
 from engines import in_prepared_process
 
 INIT = Init(layers=8, hidden=512, heads=8, kv_heads=4, tokenizer=TokenizerInit(vocab=2048))
-ROW_TOKENS = 128
 _MB = 1e6
 
 
@@ -39,13 +39,15 @@ def main() -> int:
     parser.add_argument("--dtypes", nargs="+", default=["fp32", "bf16"])
     parser.add_argument("--stages", type=int, nargs="+", default=[0, 1, 2, 3])
     parser.add_argument("--offload", nargs="+", default=["none"], choices=list(Offload))
+    parser.add_argument("--sequence-parallel", type=int, default=1)
+    parser.add_argument("--row-tokens", type=int, default=128)
     parser.add_argument("--rank", nargs="+", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     in_prepared_process()
     if arguments.rank:
         return _be_rank(*arguments.rank)
     parts = itertools.product(map(DType, arguments.dtypes), arguments.stages, map(Offload, arguments.offload))
-    cases = [Case(dtype, stage, offload) for dtype, stage, offload in parts]
+    cases = [Case(*part, arguments.sequence_parallel, arguments.row_tokens) for part in parts]
     ratios: list[float] = []
     print("| ranks | dtype | stage | offload | at rest, MB | planned | ratio | peak, MB | planned | ratio |")
     print("|" + "---|" * 10)
@@ -68,6 +70,9 @@ class Case(NamedTuple):
     dtype: DType
     stage: int
     offload: Offload
+    divided: int
+    """Ranks that divide a row between them."""
+    row_tokens: int
 
     @property
     def width(self) -> int:
@@ -75,6 +80,8 @@ class Case(NamedTuple):
 
     def runs_as_written(self, ranks: int) -> bool:
         least = {Offload.NONE: 0, Offload.OPTIMIZER: 1, Offload.ALL: 3}[self.offload]
+        if ranks % self.divided:
+            return False
         return self.stage >= least and choose_zero(self.stage, self.width, self.offload, ranks) == self.stage
 
 
@@ -99,6 +106,7 @@ def _plan(ranks: int, case: Case) -> tuple[int, int]:
             offload=case.offload,
             checkpointing=False,
             ranks=ranks,
+            sequence_parallel=case.divided,
             ranks_per_node=1,
             tensor_parallel=1,
             engines_per_node=1,
@@ -107,8 +115,8 @@ def _plan(ranks: int, case: Case) -> tuple[int, int]:
             inline=True,
             learns=True,
             samples=False,
-            micro_batch_tokens=ROW_TOKENS,
-            context_tokens=ROW_TOKENS,
+            micro_batch_tokens=case.row_tokens,
+            context_tokens=case.row_tokens,
             slots_per_engine=1,
             cache_bytes=None,
             capacity=None,
@@ -136,7 +144,7 @@ def _make_model(folder: Path) -> None:
 def _measure(folder: Path, ranks: int, cases: Sequence[Case]) -> list[tuple[int, int]]:
     """Bytes of the rank that has most, for each case: at rest after two updates, and at the peak of the second."""
     words = [sys.executable, __file__, "--rank", str(folder / "model"), str(folder / f"store-{ranks}"), str(ranks)]
-    written = [f"{case.dtype}:{case.stage}:{case.offload}" for case in cases]
+    written = [":".join(map(str, case)) for case in cases]
     started = [
         subprocess.Popen([*words, str(rank), *written], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for rank in range(ranks)
@@ -156,13 +164,14 @@ def _be_rank(model: str, store: str, ranks: str, rank: str, *cases: str) -> int:
     torch.set_num_threads(1)
     kept = torch.distributed.FileStore(store, int(ranks))
     torch.distributed.init_process_group("gloo", store=kept, rank=int(rank), world_size=int(ranks))
-    for dtype, stage, offload in (case.split(":") for case in cases):
+    for dtype, stage, offload, divided, tokens in (case.split(":") for case in cases):
         settings = LearnerSettings(
             model=Path(model),
             dtype=DType(dtype),
             zero=int(stage),
             offload=Offload(offload),
-            tokens_per_micro_batch=ROW_TOKENS,
+            tokens_per_micro_batch=int(tokens),
+            sequence_parallel=int(divided),
         )
         print(json.dumps(_profile(settings, int(rank))), flush=True)
         gc.collect()
@@ -176,9 +185,9 @@ def _profile(settings: LearnerSettings, rank: int) -> tuple[int, int]:
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         learner = DeepSpeedLearner(settings)
-        learner.update(_sequences(rank), UpdateSettings(lr=1e-4))
+        learner.update(_sequences(rank, settings), UpdateSettings(lr=1e-4))
         with record_function("second"):
-            learner.update(_sequences(rank), UpdateSettings(lr=1e-4))
+            learner.update(_sequences(rank, settings), UpdateSettings(lr=1e-4))
         # what a collective still holds is let go of by the next
         torch.distributed.barrier()
         gc.collect()
@@ -196,9 +205,10 @@ def _count(events: Sequence[Any]) -> tuple[int, int]:
     return held, peak
 
 
-def _sequences(rank: int) -> list[TrainSequence]:
-    draws = np.random.Generator(np.random.PCG64(rank))
-    return [_sequence(draws.integers(0, 200, ROW_TOKENS // 2).astype(np.int32)) for _ in range(4)]
+def _sequences(rank: int, settings: LearnerSettings) -> list[TrainSequence]:
+    draws = np.random.Generator(np.random.PCG64(rank // settings.sequence_parallel))
+    length = settings.tokens_per_micro_batch // 2
+    return [_sequence(draws.integers(0, 200, length).astype(np.int32)) for _ in range(4)]
 
 
 def _sequence(ids: np.ndarray) -> TrainSequence:

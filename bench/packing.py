@@ -2,9 +2,12 @@
 sequences give the log-probs that each sequence has alone and padded, or the learner refuses the model by name. None is
 accepted with other log-probs than its own (limit 1e-3 nats in fp32).
 
-Each architecture gets one layer of every kind that its configuration knows, weights that make no layer sleep, and five
-sequences of 4 to 40 tokens: longer than its attention windows, which are 8. What could not be built is listed with the
-reason. With `--dtype bf16` the difference that rounding alone makes is measured, which `ROUNDING` allows for.
+Each architecture gets one layer of every kind that its configuration knows, weights that make no layer sleep, and nine
+sequences of 4 to 40 tokens, longer than its attention windows, which are 8; five of them begin alike, in a tree. What
+could not be built is listed with the reason. With `--dtype bf16` the difference that rounding alone makes is measured,
+which `ROUNDING` allows for.
+
+"prefixes once" are those whose rows hold what sequences begin with in common once, and so are right as well.
 
     python bench/packing.py --out FOLDER [--seconds 120] [--only NAME ...] [--dtype bf16]
 
@@ -36,7 +39,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 LIMIT = 1e-3
-PACKED, ALONE, REFUSED, NOT_BUILT, WRONG = "packed", "one per row", "refused", "not built", "WRONG"
+TREE, PACKED, ALONE = "prefixes once", "packed", "one per row"
+REFUSED, NOT_BUILT, WRONG = "refused", "not built", "WRONG"
 
 
 def main() -> int:
@@ -89,10 +93,13 @@ def measure_folder(folder: Path, dtype: DType = DType.FP32) -> dict[str, Any]:
         notes = policy.check(lambda work: work())
     except RunError as error:
         return _result(REFUSED, note=str(error))
-    outcome = ALONE if policy.rows.kind.is_alone else PACKED
+    outcome = ALONE if policy.rows.kind.is_alone else _PACKED.get(policy.rows.kind.name, PACKED)
     error = _compare(policy)
     is_right = error <= LIMIT or dtype is not DType.FP32
     return _result(outcome if is_right else WRONG, error, " ".join(notes))
+
+
+_PACKED = {"TREE": TREE}
 
 
 def _result(outcome: str, error: float = 0.0, note: str = "") -> dict[str, Any]:
@@ -105,12 +112,12 @@ def _result(outcome: str, error: float = 0.0, note: str = "") -> dict[str, Any]:
 def _compare(policy: Policy) -> float:
     """The largest difference of a log-prob from the model's own, of each sequence alone and of all of them padded."""
     from agym.runtime.backends.checks.rows import OWN_ATTENTION
-    from agym.runtime.learning.packing import pack, scatter
+    from agym.runtime.learning.packing import scatter
 
     sequences = list(_make_sequences(policy.vocab))
     kind = policy.rows.kind
     with torch.no_grad():
-        rows = pack(sequences, 0 if kind.is_alone else 200, torch.device("cpu"))
+        rows = policy.rows.pack(sequences, 200, torch.device("cpu"))
         found = scatter(rows, [policy(row, 1.0)[0] for row in rows], sequences)
         policy.causal.set_attn_implementation(OWN_ATTENTION)
         policy.rows.use(type(kind).OWN)
@@ -135,9 +142,10 @@ def _own_logprobs(causal: PreTrainedModel, ids_BL: torch.Tensor, **more: torch.T
 
 def _make_sequences(vocab: int) -> Iterator[TrainSequence]:
     draws = np.random.Generator(np.random.PCG64(1))
-    for length in (40, 31, 17, 9, 4):
+    first = draws.integers(5, min(vocab, VOCAB), 40)
+    for length, common in ((40, 40), (31, 0), (17, 0), (9, 0), (4, 0), (38, 30), (36, 12), (30, 14), (20, 20)):
         mask = np.arange(length) > 0
-        ids = draws.integers(5, min(vocab, VOCAB), length).astype(np.int32)
+        ids = np.concatenate([first[:common], draws.integers(5, min(vocab, VOCAB), length - common)]).astype(np.int32)
         yield TrainSequence(ids=ids, loss_mask=mask, advantages=mask.astype(np.float32))
 
 

@@ -3,11 +3,17 @@
 
     python bench/scale.py overlap [--pairs 3] [--steps 40]      staleness 0, 1 and 2 in flight
     python bench/scale.py ray [--pairs 3] [--steps 40]          workers in this process and as actors
+    python bench/scale.py transfer                              seconds per GB of weights, through the object store
     python bench/scale.py controller [--seconds 60]             the driver of 128 engines with 10,000 episodes under way
 
-Whole runs with real engines, one thread each, in turn, the first ten steps left out. `overlap` pins the sampler to one
-core and the learner to another, and chooses how many passes over a batch an update makes, so that the halves are equal;
-what they were is printed. It does so with episodes of equal length, and with one in eight that is eight times as long.
+Whole runs with real engines, one thread each, in turn, the first ten steps left out; a ratio is that of the two runs of
+a pair. `overlap` pins the learner to one core and all else to another, and chooses how many passes over a batch an
+update makes, so that the halves of a run that overlaps are as equal as whole passes allow. It does so with episodes of
+equal length, and with one in eight that is eight times as long. It prints what the halves allow, were they to cost each
+other nothing: with staleness 1 each step takes as long as the learning or the next batch, in flight a run as long as
+its longer half. Learning takes a pass more there, as the log-probs of older samples are computed anew. A worker is idle
+while its process uses no processor. `ray` also prints the processor time of a step, which another's load lengthens less
+than the step.
 `controller` plays three batches that fill all slots, with 16 real actors that make their episodes up, the other engines
 in this process; `--seconds` is how long an episode takes on average. It claims less than one core, and less than 50 KB
 an episode besides its tokens.
@@ -20,11 +26,14 @@ import asyncio
 import gc
 import json
 import os
+import pickle
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
@@ -32,6 +41,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import psutil
 from agym.dsl.model.plan import Role, Worker
 from agym.dsl.model.recipe import Agent, Rollout
 from agym.runtime.protocols import SamplingSettings, TrainSequence
@@ -72,13 +82,18 @@ WAYS: Mapping[str, dict[str, object]] = {
 _BASE = "staleness 0"
 _SKIPPED = 10
 _PATIENCE_S = 600.0
+_POLL_S = 1.0
+_HALVES = ("rollout", "sync"), ("reward", "reference", "old_logprobs", "advantage", "update")
+"""Ops of sampling and of learning."""
+_ACTORS = {"sampler": "ray::RolloutActor", "learner": "ray::LearnerActor"}
+"""What the processes of each kind of worker are called."""
 
 Row = Mapping[str, float]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("overlap", "ray", "controller"))
+    parser.add_argument("part", choices=("overlap", "ray", "transfer", "controller"))
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--hidden", type=int, default=128)
@@ -86,6 +101,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.part == "controller":
         asyncio.run(controller(arguments.seconds))
+    elif arguments.part == "transfer":
+        subprocess.run([sys.executable, str(Path(__file__).with_name("sync.py")), "--store"], check=True)
     else:
         {"overlap": overlap, "ray": ray}[arguments.part](arguments.pairs, arguments.steps, arguments.hidden)
 
@@ -94,78 +111,166 @@ def overlap(pairs: int, steps: int, hidden: int) -> None:
     for name, (short, long, context) in LENGTHS.items():
         shape = {"short": short, "long": long, "context": context, "hidden": hidden, "launcher": "ray", "steps": steps}
         epochs = calibrate(shape)
-        runs = [{way: run(shape | own | {"epochs": epochs}) for way, own in WAYS.items()} for _ in range(pairs)]
-        sampling, learning = (median(half) for half in zip(*(halves(each[_BASE]) for each in runs), strict=True))
-        print(f"\n{name}: {epochs} passes an update; sampling {sampling:.2f} s, learning {learning:.2f} s")
+        print(f"\n{name}: {epochs} passes an update")
+        ratios: dict[str, list[float]] = {way: [] for way in WAYS}
+        for _ in range(pairs):
+            runs = {way: run(shape | own | {"epochs": epochs}) for way, own in WAYS.items()}
+            base = step_seconds(runs[_BASE])
+            for way, each in runs.items():
+                ratios[way].append(base / step_seconds(each))
+                sampling, learning = (mean(half) for half in halves(each))
+                print(
+                    f"  {way:24} {step_seconds(each):.3f} s a step (sampling {sampling:.3f}, learning {learning:.3f}); "
+                    f"{ratios[way][-1]:.3f} times as fast, of {allowed(runs[_BASE], each, way):.3f} that the halves "
+                    f"allow; {describe_idle(each)}",
+                    flush=True,
+                )
         for way in WAYS:
-            seconds = median(step_seconds(each[way]) for each in runs)
-            ratios = [step_seconds(each[_BASE]) / step_seconds(each[way]) for each in runs]
-            print(f"  {way:24} {seconds:.3f} s a step; {spread(ratios)} times as fast", flush=True)
+            print(f"  {way:24} {spread(ratios[way])} times as fast, {pairs} pairs", flush=True)
 
 
 def ray(pairs: int, steps: int, hidden: int) -> None:
     short, long, context = LENGTHS["equal lengths"]
     shape = {"short": short, "long": long, "context": context, "hidden": hidden, "epochs": 1, "steps": steps}
-    found = []
-    for _ in range(pairs):
-        actors, inline = (
-            step_seconds(run(shape | WAYS[_BASE] | {"launcher": launcher}, pinned=False))
-            for launcher in ("ray", "inline")
+    ratios = []
+    for at in range(pairs):
+        found = {}
+        # each goes first in every other pair
+        for launcher in ("ray", "inline")[:: 1 if at % 2 else -1]:
+            found[launcher] = run(shape | WAYS[_BASE] | {"launcher": launcher}, pinned=False)
+        actors, inline = found["ray"], found["inline"]
+        ratios.append(step_seconds(actors) / step_seconds(inline))
+        print(
+            f"actors {step_seconds(actors):.3f} s a step, inline {step_seconds(inline):.3f} s: {ratios[-1]:.3f}; "
+            f"{describe_idle(actors)}"
         )
-        found.append((actors / inline, inline))
-    print(
-        f"actors by inline: {spread([ratio for ratio, _ in found])}; inline {median(s for _, s in found):.3f} s a step"
-    )
+        for launcher, each in found.items():
+            spent = {kind: cores * step_seconds(each) for kind, cores in each.cores.items()}
+            kinds = ", ".join(f"{kind} {seconds:.3f}" for kind, seconds in spent.items())
+            print(f"  {launcher}: processor {sum(spent.values()):.3f} s a step: {kinds}", flush=True)
+        print(f"  the driver's part is {100 * actors.cores['driver']:.1f} % of a step", flush=True)
+    print(f"actors by inline: {spread(ratios)}, {pairs} pairs")
 
 
 def spread(values: Sequence[float]) -> str:
     return f"{median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
 
 
+def describe_idle(run: Run) -> str:
+    return "idle: " + ", ".join(f"{kind} {100 * (1 - run.cores[kind]):.0f} %" for kind in _ACTORS if kind in run.cores)
+
+
 def calibrate(shape: Mapping[str, object]) -> int:
-    """Passes over a batch that take as long as its sampling."""
-    sampling, learning = halves(run({**shape, **WAYS[_BASE], "epochs": 1, "steps": _SKIPPED + 6}))
-    return max(1, round(sampling / learning))
+    """Passes over a batch that take as long as its sampling, but for what learning takes however many there are."""
+    tried = run({**shape, **WAYS["staleness 1"], "epochs": 1, "steps": _SKIPPED + 10})
+    sampling, learning = (mean(half) for half in halves(tried))
+    one = mean(row["timing_s/update"] for row in tried.rows[_SKIPPED:])
+    return max(1, 1 + round((sampling - learning) / one))
 
 
-def step_seconds(rows: Sequence[Row]) -> float:
-    return mean(row["timing_s/step"] for row in rows[_SKIPPED:])
+def step_seconds(run: Run) -> float:
+    return mean(row["timing_s/step"] for row in run.rows[_SKIPPED:])
 
 
-def halves(rows: Sequence[Row]) -> tuple[float, float]:
-    """Seconds of sampling, with the weights' way there, and of all else."""
-    sampling = median(row["timing_s/rollout"] + row["timing_s/sync"] for row in rows[_SKIPPED:])
-    return sampling, median(row["timing_s/step"] for row in rows[_SKIPPED:]) - sampling
+def halves(run: Run) -> tuple[list[float], list[float]]:
+    """Seconds of sampling, with the weights' way there, and of learning, in each step."""
+    sampling, learning = (
+        [sum(row.get(f"timing_s/{op}", 0.0) for op in ops) for row in run.rows[_SKIPPED:]] for ops in _HALVES
+    )
+    return sampling, learning
 
 
-def run(settings: Mapping[str, object], *, pinned: bool = True) -> list[Row]:
+def allowed(base: Run, run: Run, way: str) -> float:
+    """Times as fast that a way would be whose halves cost each other nothing."""
+    sampling, learning = halves(base)[0], halves(run)[1]
+    seconds = {
+        "staleness 0": step_seconds(base) * len(learning),
+        "staleness 1": sum(map(max, [*sampling[1:], sampling[0]], learning)),
+        "staleness 2, in flight": max(sum(sampling), sum(learning)),
+    }
+    return step_seconds(base) * len(learning) / seconds[way]
+
+
+def run(settings: Mapping[str, object], *, pinned: bool = True) -> Run:
     with TemporaryDirectory(prefix="agym-scale-") as folder:
-        recipe = Path(folder) / "recipe.yaml"
+        recipe, metrics = Path(folder) / "recipe.yaml", Path(folder) / "runs/scale/metrics.jsonl"
         recipe.write_text(RECIPE.format(**settings))
         command = [sys.executable, "-m", "agym", "run", str(recipe)]
-        process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, start_new_session=True)
+        process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
+        begun, ended = None, Spent.now(process.pid)
         deadline = time.monotonic() + _PATIENCE_S
         while process.poll() is None and time.monotonic() < deadline:
             if pinned:
                 pin(process.pid)
-            time.sleep(0.5)
+            if _SKIPPED <= count_rows(metrics) < int(str(settings["steps"])):
+                ended = Spent.now(process.pid)
+                begun = begun or ended
+            time.sleep(_POLL_S)
         if process.wait(1.0):
             raise RuntimeError(f"the run ended with {process.returncode}: {settings}")
-        lines = (Path(folder) / "runs/scale/metrics.jsonl").read_text().splitlines()
-        return [json.loads(line) for line in lines]
+        rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+        return Run(rows, ended.since(begun or ended))
 
 
-def pin(session: int) -> None:
+def count_rows(metrics: Path) -> int:
+    return len(metrics.read_text().splitlines()) if metrics.exists() else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a run left behind."""
+
+    rows: Sequence[Row]
+    cores: Mapping[str, float]
+    """Processor seconds per second of each kind of process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Processor seconds by kind of process, at some moment."""
+
+    wall: float
+    process: Mapping[str, float]
+
+    @classmethod
+    def now(cls, driver: int) -> Spent:
+        process: Counter[str] = Counter()
+        for each in list_processes(driver):
+            with suppress(psutil.Error):
+                times = each.cpu_times()
+                process[kind_of(each, driver)] += times.user + times.system
+        return cls(time.perf_counter(), process)
+
+    def since(self, before: Spent) -> dict[str, float]:
+        seconds = self.wall - before.wall
+        return {kind: (spent - before.process.get(kind, 0.0)) / seconds for kind, spent in self.process.items()}
+
+
+def list_processes(driver: int) -> list[psutil.Process]:
+    """A run's own: what its driver started, and what those did."""
+    try:
+        first = psutil.Process(driver)
+        return [first, *first.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def kind_of(process: psutil.Process, driver: int) -> str:
+    name = " ".join(process.cmdline())
+    return next(
+        (kind for kind, actor in _ACTORS.items() if name.startswith(actor)),
+        "driver" if process.pid == driver else "Ray's own",
+    )
+
+
+def pin(driver: int) -> None:
     """The learner on the last core, all else of the run on the first."""
     cores = sorted(os.sched_getaffinity(0))
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            name = (folder / "cmdline").read_text()
-            if os.getsid(int(folder.name)) != session and not name.startswith("ray::"):
-                continue
-            core = cores[-1 if "LearnerActor" in name else 0]
-            for task in (folder / "task").iterdir():
-                os.sched_setaffinity(int(task.name), {core})
+    for process in list_processes(driver):
+        with suppress(psutil.Error, OSError):
+            core = cores[-1 if kind_of(process, driver) == "learner" else 0]
+            for thread in process.threads():
+                os.sched_setaffinity(thread.id, {core})
 
 
 # --- the controller ------------------------------------------------------------------------------------------------
@@ -257,7 +362,7 @@ async def controller(seconds: float) -> None:
         worker = Worker(id=f"rollout/{rank}", role=Role.ROLLOUT, rank=rank, node=rank // 2, gpus=(0,))
         return Member(worker, "here", remote.remote(seconds) if rank < _REAL else Handle(Imagined(seconds)), 60.0)
 
-    samplers = Samplers([partial(create, rank) for rank in range(_ENGINES)], print)
+    samplers = Samplers([partial(create, rank) for rank in range(_ENGINES)], print, print)
     await samplers.prepare()
     settings = PlaySettings(
         agent=Agent(), environments={}, sampling=SamplingSettings(), timeouts=Rollout(), slots=_EPISODES
@@ -281,7 +386,10 @@ async def controller(seconds: float) -> None:
     print(f"{len(episodes)} episodes of {_TOKENS} tokens in {wall:.0f} s, {_EPISODES} under way in {_ENGINES} engines")
     print(f"in: {own:.1f} s of a core, {own / wall:.3f} cores, {1e3 * own / len(episodes):.2f} ms an episode")
     print(f"memory: {each / 1e3:.1f} KB an episode, tokens {tokens / 1e3:.1f} KB, texts {texts / 1e3:.1f} KB")
-    print(f"out to {_ENGINES} ranks: {1e3 * hand_out(episodes[:2000]):.2f} ms an episode")
+    sequences = list(map(make_sequence, episodes[:2000]))
+    print(f"out to {_ENGINES} ranks: {1e3 * hand_out(sequences):.2f} ms an episode")
+    inward, outward = count_bytes(Said(Played(episodes=episodes[:1]), ())), count_bytes(sequences[:1])
+    print(f"copied: {inward / 1e3:.1f} KB an episode in, {outward / 1e3:.1f} KB out at each call of the ranks")
     check(groups)
     ray.shutdown()
 
@@ -299,25 +407,32 @@ def measure_imagining() -> float:
     return (time.process_time() - started) / 200
 
 
-def hand_out(episodes: Sequence[Episode]) -> float:
-    """Seconds of a core to put an episode, as it is trained on, where a rank reads it."""
+def make_sequence(episode: Episode) -> TrainSequence:
+    """An episode as it is trained on."""
+    (segment,) = episode.segments
+    return TrainSequence(
+        ids=segment.ids,
+        loss_mask=segment.sampled,
+        advantages=np.ones(_TOKENS, np.float32),
+        old_logprobs=segment.logprobs,
+        reference_logprobs=segment.logprobs.copy(),
+    )
+
+
+def hand_out(sequences: Sequence[TrainSequence]) -> float:
+    """Seconds of a core to put a sequence where a rank reads it."""
     import ray
 
-    sequences = [
-        TrainSequence(
-            ids=segment.ids,
-            loss_mask=segment.sampled,
-            advantages=np.ones(_TOKENS, np.float32),
-            old_logprobs=segment.logprobs,
-            reference_logprobs=segment.logprobs.copy(),
-        )
-        for episode in episodes
-        for segment in episode.segments
-    ]
     started = time.process_time()
     for share in divide(sequences, _ENGINES):
         ray.put([sequences[at] for at in share])
     return (time.process_time() - started) / len(sequences)
+
+
+def count_bytes(value: object) -> int:
+    """Of what crosses to another process, arrays included."""
+    arrays: list[pickle.PickleBuffer] = []
+    return len(pickle.dumps(value, 5, buffer_callback=arrays.append)) + sum(each.raw().nbytes for each in arrays)
 
 
 def vars_of(segment: Segment) -> list[Any]:

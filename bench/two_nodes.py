@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 
 __all__ = ["NoNamespaces", "TwoNodes", "two_nodes"]
 
@@ -33,8 +34,10 @@ class NoNamespaces(Exception):
 class TwoNodes:
     """Two namespaces with a link between them, and Ray in both."""
 
-    def __init__(self, names: Sequence[str], environ: Mapping[str, str]) -> None:
+    def __init__(self, names: Sequence[str], environ: Mapping[str, str], cpus: int, folder: Path) -> None:
         self.names, self._environ = names, environ
+        self._cpus, self._folder = cpus, folder
+        self._has_head = False
 
     @property
     def address(self) -> str:
@@ -52,6 +55,24 @@ class TwoNodes:
             **{"env": {**self._environ}, "text": True, "start_new_session": True, **options},  # type: ignore[call-overload]
         )
 
+    def start_ray(self, node: int) -> None:
+        """Start Ray on a node, also in the place of one that was killed; the first start makes the head."""
+        head = ["--head", f"--port={_PORT}", "--include-dashboard=false", f"--temp-dir={self._folder}"]
+        own = [f"--node-ip-address={_NETWORK}.{node + 1}", f"--num-cpus={self._cpus}"]
+        rest = own + ([f"--address={self.address}"] if self._has_head else head)
+        ray = str(Path(sys.executable).with_name("ray"))
+        log = self._folder / f"node-{node}.log"
+        with log.open("w") as file:
+            words = ["start", *rest, "--object-store-memory=300000000", "--disable-usage-stats"]
+            started = self.start(node, ray, *words, stdout=file, stderr=subprocess.STDOUT)
+        try:
+            code = started.wait(_JOIN_S)
+        except subprocess.TimeoutExpired:
+            code = None
+        if code != 0:
+            raise RuntimeError(f"'ray start' on node {node} ended with {code}: {log.read_text()[-2000:]}")
+        self._has_head = True
+
     def list_pids(self, node: int) -> list[int]:
         return [int(pid) for pid in _ip("netns", "pids", self.names[node]).split()]
 
@@ -68,22 +89,23 @@ class TwoNodes:
 
 
 @contextmanager
-def two_nodes(cpus: int = 4) -> Iterator[TwoNodes]:
-    """Each node has so many CPUs in Ray's books."""
+def two_nodes(cpus: int = 4, environ: Mapping[str, str] = MappingProxyType({})) -> Iterator[TwoNodes]:
+    """Each node has so many CPUs in Ray's books; `environ` goes to Ray."""
     with ExitStack() as stack:
         names = [f"agym-{secrets.token_hex(3)}-{node}" for node in range(2)]
         folder = stack.enter_context(TemporaryDirectory(prefix="agym-", dir="/tmp"))
-        environ = {
+        whole = {
             **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_USAGE_STATS_ENABLED": "0",
+            **environ,
         }
-        nodes = TwoNodes(names, environ)
+        nodes = TwoNodes(names, whole, cpus, Path(folder))
         _link(nodes, stack)
         stack.callback(_kill_all, nodes)
         for node in range(2):
-            _start_ray(nodes, node, cpus, Path(folder))
+            nodes.start_ray(node)
         yield nodes
 
 
@@ -99,22 +121,6 @@ def _link(nodes: TwoNodes, stack: ExitStack) -> None:
         _ip("-n", name, "addr", "add", f"{_NETWORK}.{node + 1}/24", "dev", _WIRE)
         _ip("-n", name, "link", "set", "lo", "up")
         _ip("-n", name, "link", "set", _WIRE, "up")
-
-
-def _start_ray(nodes: TwoNodes, node: int, cpus: int, folder: Path) -> None:
-    head = ["--head", f"--port={_PORT}", "--include-dashboard=false", f"--temp-dir={folder}"]
-    own = [f"--node-ip-address={_NETWORK}.{node + 1}", f"--num-cpus={cpus}", "--object-store-memory=300000000"]
-    rest = own + (head if node == 0 else [f"--address={nodes.address}"])
-    ray = str(Path(sys.executable).with_name("ray"))
-    log = folder / f"node-{node}.log"
-    with log.open("w") as file:
-        started = nodes.start(node, ray, "start", *rest, "--disable-usage-stats", stdout=file, stderr=subprocess.STDOUT)
-    try:
-        code = started.wait(_JOIN_S)
-    except subprocess.TimeoutExpired:
-        code = None
-    if code != 0:
-        raise RuntimeError(f"'ray start' on node {node} ended with {code}: {log.read_text()[-2000:]}")
 
 
 def _kill_all(nodes: TwoNodes) -> None:

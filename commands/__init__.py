@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["COMMANDS"]
+__all__ = ["COMMANDS", "FOLDERS"]
 
 COMMANDS: Mapping[str, str] = {
     "run": "train the agent that a recipe describes",
     "eval": "evaluate a checkpoint or a model on a recipe's eval tasks",
+    "view": "read the episodes that a run recorded",
     "export": "write a checkpoint as a model folder for other programs",
+    "chat": "talk to a model at the terminal",
     "validate": "check recipes and point at every mistake",
     "plan": "show what a recipe would do, before it uses a GPU",
     "show": "print a recipe with extends, vars and settings applied",
@@ -20,6 +22,10 @@ COMMANDS: Mapping[str, str] = {
     "recipes": "list the recipes that come with agym",
     "new": "write a first recipe of your own",
     "envs": "list, check, play and serve environments",
+    "models": "list and get pretrained models, and say where they are",
     "doctor": "report on this machine, what a recipe lacks, damage in a run",
     "completion": "print a completion script for a shell",
 }
+
+FOLDERS: Mapping[str, str] = {"chat": "model", "models": "model"}
+"""Where a command's module lies in a folder of its own."""

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Iterator
 
 from . import COMMANDS
+from .invocation.parser import build_parser
 from .invocation.shell import Exit, Shell
-from .parser import build_parser
 
 __all__ = ["add_arguments", "run"]
 

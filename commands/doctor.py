@@ -14,6 +14,7 @@ from ..dsl.model.plan import Plan
 from ..machine import Machine, inspect_machine
 from ..reporters.quantity import binary, plural
 from ..runtime.backends.registry import installed_versions
+from ..runtime.pretrained.catalog import list_missing
 from .invocation.cluster import examine_cluster
 from .invocation.compiling import build_compiler
 from .invocation.requirements import Requirement, find_missing, install_line, list_requirements
@@ -79,6 +80,7 @@ def _report_missing(runs: tuple[CompiledVariant, ...], known: Catalog, machine: 
     shell.out.write("\n" + _format_table(_requirement_rows(required, found)))
     problems = [line for line in (_missing_gpus(runs, machine), _missing_browser(required, machine)) if line]
     problems += dict.fromkeys(line for run in runs for line in _missing_files(run))
+    problems += dict.fromkeys(line for run in runs for line in list_missing(run.plan, shell.environ))
     problems += dict.fromkeys(line for run in runs for line in _missing_variables(run.plan, known, shell.environ))
     if missing:
         shell.out.write(f"\nto install what is missing: {install_line(missing)}\n")

@@ -19,9 +19,9 @@ from ..dsl.suggest import did_you_mean
 from ..machine import find_browser, find_java
 from ..reporters.quantity import plural
 from ..runtime.backends.registry import installed_versions
+from .invocation.parser import Parser
 from .invocation.requirements import ENV_PACKAGES, PLAY_PACKAGES
 from .invocation.shell import Exit, Shell, UsageError
-from .parser import Parser
 
 if TYPE_CHECKING:
     from ..envs.protocol import EnvClient, Json, Observation, Session

@@ -1,4 +1,5 @@
-"""`agym eval RUN_FOLDER|RECIPE`: evaluates as the run itself does, without a learner. Writes only `--output`."""
+"""`agym eval RUN_FOLDER|RECIPE`: evaluates as the run itself does, without a learner. Writes only `--output` and
+`--episodes`. The first signal ends it; what was played by then is shown, and called partial."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TextIO
+from dataclasses import asdict, dataclass, replace
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..dsl.check.paths import anchor_paths
@@ -25,10 +28,10 @@ from .invocation.shell import Exit, Shell, UsageError
 from .invocation.stored_code import refuse_stored_code
 
 if TYPE_CHECKING:
+    from ..runtime.learning.metrics import EvalOutcomes
     from ..runtime.progress import Progress
-    from ..runtime.reporting import EventKind, MetricsRow
-    from ..runtime.rollout.episode import Episode
-    from ..runtime.steps.evaluate import Evaluation
+    from ..runtime.reporting import MetricsRow
+    from ..runtime.steps.evaluate import Play
     from ..runtime.storage.run_reader import RunReader
 
 __all__ = ["add_arguments", "run"]
@@ -46,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the recipe")
     parser.add_argument("--run", type=int, metavar="N", help="which run of a matrix, counted from 1")
     parser.add_argument("--output", metavar="FILE", help="also write the numbers as JSON to a new file")
+    parser.add_argument(
+        "--episodes", metavar="FOLDER", help="also save the episodes and the numbers in a new folder, for 'agym view'"
+    )
 
 
 def _turns(word: str) -> str:
@@ -69,12 +75,9 @@ def _settings(arguments: argparse.Namespace) -> tuple[str, ...]:
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     from ..runtime.storage.run_reader import RunReader, is_run
 
-    output = shell.cwd / arguments.output if arguments.output is not None else None
-    # before anything is played
-    if output is not None and not output.parent.is_dir():
-        raise UsageError(f"the folder {output.parent} is not there")
-    if output is not None and os.path.lexists(output):
-        raise UsageError(f"{output} is there already: name a new file")
+    output, saved = (
+        _new_place(shell, name, what) for name, what in ((arguments.output, "file"), (arguments.episodes, "folder"))
+    )
     root = shell.cwd / arguments.target
     archive = RunReader(root) if is_run(root) else None
     text = None if archive is None else open_stored(arguments.target, archive)
@@ -88,16 +91,28 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
     named = list_variables(variant.plan)
     prepare_process(exam.plan, shell.environ)
-    evaluation = _evaluate(exam, shell)
-    turns = _horizons(evaluation.episodes)
-    from ..reporters.evaluation import evaluation_table  # imports rich, needed only now
-
-    shell.out.write(evaluation_table(evaluation.row, turns, shell.style))
+    result = _evaluate(exam, shell)
+    _show(result, exam, shell)
+    written = redact(_format_json(arguments.target, exam, result), shell.environ, named)
     if output is not None:
-        written = _format_json(arguments.target, exam, evaluation.row, turns)
-        write_atomically(output, redact(written, shell.environ, named))
+        write_atomically(output, written)
         shell.out.write(f"wrote {arguments.output}\n")
-    return Exit.RIGHT
+    if saved is not None:
+        _save_episodes(saved, result, exam, written)
+        shell.out.write(f"wrote {arguments.episodes}\n")
+    return Exit.INTERRUPTED if result.row is None else Exit.RIGHT
+
+
+def _new_place(shell: Shell, name: str | None, what: str) -> Path | None:
+    """Where to write, checked before anything is played."""
+    if name is None:
+        return None
+    place = shell.cwd / name
+    if not place.parent.is_dir():
+        raise UsageError(f"the folder {place.parent} is not there")
+    if os.path.lexists(place):
+        raise UsageError(f"{place} is there already: name a new {what}")
+    return place
 
 
 # --- what is evaluated ----------------------------------------------------------------------------------------------
@@ -128,6 +143,8 @@ def _exam(arguments: argparse.Namespace, shell: Shell, archive: RunReader | None
         raise UsageError(
             f"'{arguments.target}' makes its model from scratch: name the folder of a run of it, or --model FOLDER"
         )
+    elif plan.model.lora is not None and plan.model.lora.path is not None:
+        raise UsageError(f"'{arguments.target}' begins with adapters: merge them, and name --model FOLDER")
     return _Exam(plan=plan, progress=Progress(stage=len(plan.stages) - 1), step=None)
 
 
@@ -150,59 +167,78 @@ def _with_model(plan: Plan, path: str) -> Plan:
     return replace(plan, model=replace(plan.model, path=path, init=None, revision=None))
 
 
-def _evaluate(exam: _Exam, shell: Shell) -> Evaluation:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Result:
+    """What was played."""
+
+    row: MetricsRow | None
+    """None where it was interrupted."""
+    plays: tuple[Play, ...]
+    missing: int = 0
+    """Episodes of plays that were begun and not finished."""
+
+
+def _evaluate(exam: _Exam, shell: Shell) -> _Result:
     from ..runtime.evaluate_checkpoint import evaluate_checkpoint
+    from ..runtime.interrupts import StopSignal, handle_signals
+    from .invocation.eval_progress import EvalProgress
 
-    reporter = _EvalReporter(shell.err)
-    try:
-        return evaluate_checkpoint(exam.plan, exam.progress, reporter, environ=shell.environ, clock=time.perf_counter)
-    finally:
-        reporter.close()
+    progress = EvalProgress(shell.err, time.perf_counter)
+    with handle_signals(StopSignal(), progress.note):
+        try:
+            evaluation = evaluate_checkpoint(
+                exam.plan, exam.progress, progress, progress, environ=shell.environ, clock=time.perf_counter
+            )
+            return _Result(row=evaluation.row, plays=evaluation.plays)
+        except KeyboardInterrupt:
+            return _Result(row=None, plays=progress.plays, missing=progress.missing)
+        finally:
+            progress.close()
 
 
-class _EvalReporter:
-    """Counts episodes on a terminal; writes notes everywhere."""
+def _show(result: _Result, exam: _Exam, shell: Shell) -> None:
+    from ..reporters.evaluation import evaluation_table, outcomes_table  # import rich, needed only now
 
-    def __init__(self, err: TextIO) -> None:
-        self._err = err
-        self._live = err.isatty()
-        self._played = 0
+    if result.row is None:
+        shell.err.write(f"agym eval: interrupted: {result.missing} episodes are missing, what follows is partial\n")
+    else:
+        shell.out.write(evaluation_table(result.row, _horizons(result.plays), shell.style) + "\n")
+    if result.plays:
+        lines = [
+            (each.environment, each.horizon, each.mode.value, outcomes) for each, outcomes in _outcomes(result, exam)
+        ]
+        shell.out.write(outcomes_table(lines, shell.style))
 
-    def phase(self, name: str) -> None: ...
 
-    def row(self, row: MetricsRow) -> None: ...
+def _outcomes(result: _Result, exam: _Exam) -> list[tuple[Play, EvalOutcomes]]:
+    return [(each, each.outcomes(exam.plan, exam.plan.eval or Eval())) for each in result.plays]
 
-    def sample(self, name: str, total_step: int, episodes: Sequence[Episode]) -> None: ...
 
-    def episode(self, episode: Episode) -> None:
-        self._played += 1
-        if self._live:
-            self._err.write(f"\r{self._played} episodes")
+def _save_episodes(folder: Path, result: _Result, exam: _Exam, written: str) -> None:
+    """Write the numbers, and the episodes as a run folder has those of an evaluation."""
+    from ..runtime.steps.evaluate import play_entries
+    from ..runtime.storage.episode_log import EpisodePurpose, episode_lines
+    from ..runtime.storage.episode_reader import EPISODES
 
-    def note(self, text: str) -> None:
-        self._err.write(f"agym eval: {text}\n")
-
-    def event(self, kind: EventKind, text: str, **facts: int | str) -> None:
-        self.note(text)
-
-    def close(self) -> None:
-        if self._live and self._played:
-            self._err.write("\n")
+    step, stage = exam.step or 0, exam.plan.stages[exam.progress.stage].settings.stage
+    lines = episode_lines(play_entries(result.plays), purpose=EpisodePurpose.EVAL, total_step=step, stage=stage)
+    (folder / EPISODES).mkdir(parents=True)
+    write_atomically(folder / EPISODES / f"step-{step:06d}-eval.jsonl", lines.decode())
+    write_atomically(folder / "eval.json", written)
 
 
 # --- results --------------------------------------------------------------------------------------------------
 
 
-def _horizons(episodes: tuple[Episode, ...]) -> Mapping[str, int]:
+def _horizons(plays: Sequence[Play]) -> Mapping[str, int]:
     """Longest horizon of each environment, that of its metrics without `@turns`."""
     found: dict[str, int] = {}
-    for episode in episodes:
-        name = episode.task.environment
-        found[name] = max(episode.horizon, found.get(name, 0))
+    for play in plays:
+        found[play.environment] = max(play.horizon, found.get(play.environment, 0))
     return found
 
 
-def _format_json(target: str, exam: _Exam, row: MetricsRow, turns: Mapping[str, int]) -> str:
+def _format_json(target: str, exam: _Exam, result: _Result) -> str:
     data = {
         "agym": __version__,
         "target": target,
@@ -210,7 +246,21 @@ def _format_json(target: str, exam: _Exam, row: MetricsRow, turns: Mapping[str, 
         "step": exam.step,
         "recipe_sha256": exam.plan.recipe_sha256,
         "eval": to_json(exam.plan.eval or Eval()),
-        "turns": dict(turns),
-        "results": {key: value for key, value in row.items() if key.startswith("eval/")},
+        "turns": dict(_horizons(result.plays)),
+        "partial": result.row is None,
+        "results": {key: value for key, value in (result.row or {}).items() if key.startswith("eval/")},
+        "outcomes": [
+            {"environment": each.environment, "turns": each.horizon, "mode": each.mode.value, **asdict(outcomes)}
+            for each, outcomes in _outcomes(result, exam)
+        ],
     }
-    return json.dumps(data, indent=2) + "\n"
+    return json.dumps(_without_nan(data), indent=2, allow_nan=False) + "\n"
+
+
+def _without_nan(data: Any) -> Any:
+    """What is not known is null: JSON has no NaN."""
+    if isinstance(data, dict):
+        return {key: _without_nan(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_without_nan(value) for value in data]
+    return None if isinstance(data, float) and not isfinite(data) else data

@@ -15,7 +15,7 @@ from ..dsl.model.plan import Plan
 from ..reporters.resolved import resolved_yaml
 from .invocation.compiling import Compiler, build_compiler, open_stored
 from .invocation.engines import prepare_process
-from .invocation.requirements import check_installed
+from .invocation.requirements import check_installed, check_models
 from .invocation.shell import Exit, Shell, UsageError
 from .invocation.stored_code import refuse_stored_code, resume_command
 from .invocation.submission import SYSTEMS, submit_runs
@@ -63,6 +63,7 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
         return _submit(runs, arguments, compiler, stored)
     for each in runs:
         check_installed(each.plan, compiler.catalog)
+        check_models(each.plan, shell.environ)
     prepare_process(runs[0].plan, shell.environ)
     for each in runs:
         code = _one(each, arguments, shell, stored)

@@ -20,7 +20,7 @@ from typing import TypeAlias
 from .clients.client import HttpEnv
 from .clients.supervise import ServeCommand, ServerProcess
 from .errors import EnvError, EpisodeOver, UnknownSplit, UnknownTask
-from .protocol import EnvClient, Session, Status, Step, score_of
+from .protocol import TOOL_NAME, EnvClient, Session, Status, Step, score_of
 from .releases import Ids
 
 __all__ = [
@@ -429,6 +429,23 @@ async def an_episode_ends_at_most_one_way(subject: Subject) -> None:
         _require(not both, f"task '{task}' both terminated and truncated, at step {both and both[0]}")
 
 
+async def tools_take_calls_as_actions(subject: Subject) -> str:
+    """Each tool has a schema of an object, and a call of a tool that is not there is not understood."""
+    tools = (await subject.client.spec()).tools
+    if not tools:
+        raise Skipped("it has no tools")
+    for tool in tools:
+        _require(TOOL_NAME.fullmatch(tool.name) is not None, f"the tool '{tool.name[:60]}' has an unusable name")
+        _require(tool.parameters.get("type") == "object", f"the parameters of '{tool.name}' are not of type 'object'")
+    session = await subject.client.open((await _sample(subject))[0], 0)
+    try:
+        step = await session.step(json.dumps({"name": "no-such-tool", "arguments": {}}))
+    finally:
+        await session.close()
+    _require(step.status is Status.INVALID, "a call of a tool that is not there was understood")
+    return f"{len(tools)} tools"
+
+
 async def stepping_after_the_end_is_refused(subject: Subject) -> None:
     for task in await _sample(subject):
         session = await subject.client.open(task, 3)
@@ -495,6 +512,7 @@ CHECKS: Sequence[ConformanceCheck] = (
     hindsight_tells_of_other_tasks_of_training,
     scores_stay_in_their_range,
     an_episode_ends_at_most_one_way,
+    tools_take_calls_as_actions,
     stepping_after_the_end_is_refused,
     bad_actions_are_answered_and_change_no_score,
     closing_twice_is_harmless_and_stepping_after_it_refused,

@@ -51,6 +51,9 @@ class Instances(Protocol):
     @property
     def spec(self) -> EnvSpec: ...
 
+    async def describe(self) -> EnvSpec:
+        """The spec, with what takes long to know."""
+
     @property
     def hangs(self) -> bool:
         """Whether nothing more can be asked: every thread waits for a call that does not come back."""
@@ -111,6 +114,7 @@ class EnvPool:
         self._desk_thread = None if self.spec.runs is Runs.INLINE else thread
         if self._desk_thread is None:
             thread.shutdown()
+        self._described: EnvSpec | None = None
         self._idle: list[tuple[Env, Executor | None]] = []
         self._crowd = _Crowd()
         self._closed = False
@@ -130,6 +134,11 @@ class EnvPool:
     def hangs(self) -> bool:
         # where each instance has a thread of its own, others can still be asked
         return self.stuck >= self._num_threads * (_OWN_THREADS if self.spec.runs is Runs.THREAD else 1)
+
+    async def describe(self) -> EnvSpec:
+        if self._described is None:
+            self._described = await self._at_desk(self._desk.describe)
+        return self._described
 
     async def tasks(self, split: str) -> tuple[TaskInfo, ...]:
         return await self._at_desk(_tasks, self._desk, split)

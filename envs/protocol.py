@@ -6,6 +6,7 @@ whether the environment lives in this process or behind HTTP.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from .errors import UnknownSplit
 __all__ = [
     "LARGEST_REWARD",
     "START_S",
+    "TOOL_NAME",
     "Deadlines",
     "Env",
     "EnvClient",
@@ -32,6 +34,7 @@ __all__ = [
     "Status",
     "Step",
     "TaskInfo",
+    "ToolSchema",
     "parse_numbered",
     "score_of",
 ]
@@ -145,6 +148,19 @@ LARGEST_REWARD = 1e12
 """Beyond it a reward is a fault of the environment."""
 
 
+TOOL_NAME = re.compile(r"[A-Za-z0-9_./-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSchema:
+    """A tool that an environment takes calls of."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Json]
+    """JSON Schema of an object with the arguments."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvSpec:
     """What is known about an environment before any episode."""
@@ -162,6 +178,11 @@ class EnvSpec:
     max_turns: int | None = None
     """A horizon within which every task can be solved."""
     runs: Runs = Runs.POOL
+    tools: tuple[ToolSchema, ...] = ()
+    """Tools for the model's own chat template. An environment that has some takes calls as actions too, each one JSON
+    object: `{"name": ..., "arguments": {...}}`."""
+    tool_prompt: str = ""
+    """What replaces `prompt` where the agent gets the tools from its chat template."""
 
 
 START_S = 300.0
@@ -195,6 +216,10 @@ class Env(ABC):
         """Raise `UnknownSplit` for one that the spec does not list."""
         if split not in self.spec.splits:
             raise UnknownSplit(f"{self.spec.name} has no split '{split[:40]}', only {', '.join(self.spec.splits)}")
+
+    def describe(self) -> EnvSpec:
+        """The spec, with what takes long to know, such as a server's tools; asked once."""
+        return self.spec
 
     @abstractmethod
     def reset(self, task: str, seed: int) -> Observation:

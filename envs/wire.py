@@ -12,7 +12,7 @@ from enum import StrEnum
 from math import inf, isfinite
 from typing import Any, TypeVar
 
-from .protocol import EnvSpec, Json, Observation, Reached, Runs, Score, Status, Step, TaskInfo
+from .protocol import TOOL_NAME, EnvSpec, Json, Observation, Reached, Runs, Score, Status, Step, TaskInfo, ToolSchema
 
 __all__ = [
     "PROTOCOL",
@@ -190,7 +190,13 @@ def spec_to(spec: EnvSpec) -> dict[str, Json]:
         "prompt": spec.prompt,
         "max_turns": spec.max_turns,
         "runs": spec.runs.value,
+        **({"tools": _tools_to(spec.tools)} if spec.tools else {}),
+        **({"tool_prompt": spec.tool_prompt} if spec.tool_prompt else {}),
     }
+
+
+def _tools_to(tools: Sequence[ToolSchema]) -> list[Json]:
+    return [{"name": each.name, "description": each.description, "parameters": each.parameters} for each in tools]
 
 
 def spec_from(data: object) -> EnvSpec:
@@ -206,9 +212,29 @@ def spec_from(data: object) -> EnvSpec:
         prompt=fields.text("prompt"),
         max_turns=fields.whole("max_turns") if fields.has("max_turns") else None,
         runs=fields.choice("runs", Runs),
+        tools=_tools_from(fields.items("tools")) if fields.has("tools") else (),
+        tool_prompt=fields.text("tool_prompt") if fields.has("tool_prompt") else "",
     )
     fields.done()
     return spec
+
+
+def _tools_from(data: Sequence[object]) -> tuple[ToolSchema, ...]:
+    tools = tuple(_tool_from(item) for item in data)
+    if len({each.name for each in tools}) < len(tools):
+        raise WireError("spec: two 'tools' have one name")
+    return tools
+
+
+def _tool_from(data: object) -> ToolSchema:
+    fields = Fields(data, "tool")
+    tool = ToolSchema(
+        name=fields.text("name"), description=fields.text("description"), parameters=fields.table("parameters")
+    )
+    fields.done()
+    if not TOOL_NAME.fullmatch(tool.name):
+        raise WireError("tool: 'name' must be 1 to 64 letters, digits, '_', '.', '/' or '-'")
+    return tool
 
 
 def _score_range(ends: Sequence[object]) -> tuple[float, float]:

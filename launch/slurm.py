@@ -16,6 +16,9 @@ __all__ = ["sbatch_script"]
 _GRACE_S = 300
 """Seconds between SIGTERM and the time limit: for the step that is under way, and a save."""
 
+_JOIN_S = 300
+"""Seconds for all nodes to join the cluster: the first import of Ray from a shared folder takes minutes."""
+
 _STEP = "srun --overlap --ntasks-per-node=1"
 _DRIVER = "agym-driver"
 _END_STEP = (
@@ -75,7 +78,14 @@ def _container(job: Job, image: str) -> str:
 def _start_ray(job: Job) -> str:
     # an option of the command line may ask for other cores than the plan
     resources = f'--num-cpus="$SLURM_CPUS_PER_TASK" --num-gpus={job.gpus_per_node}'
-    workers = splice(_RAY_WORKERS, {"WORKERS": str(job.nodes - 1), "RESOURCES": resources}) if job.nodes > 1 else ""
+    words = {
+        "WORKERS": str(job.nodes - 1),
+        "NODES": str(job.nodes),
+        "RESOURCES": resources,
+        "JOIN_S": str(_JOIN_S),
+        "COUNT_NODES": _COUNT_NODES,
+    }
+    workers = splice(_RAY_WORKERS, words) if job.nodes > 1 else ""
     see_from = "--exclude" if job.nodes > 1 else "--nodelist"
     return splice(_RAY_HEAD, {"RESOURCES": resources, "SEE_FROM": see_from, "START_WORKERS": workers})
 
@@ -151,4 +161,25 @@ done
 _RAY_WORKERS = """\
 "${step[@]}" --nodes=@WORKERS@ --ntasks=@WORKERS@ --exclude="$SLURMD_NODENAME" \\
   "$python" -m ray.scripts.scripts start --block --address="$RAY_ADDRESS" @RESOURCES@ &
+workers=$!
+
+# the driver itself waits only two minutes for room
+count_nodes() {
+  timeout 60 "${on_head[@]}" "$python" -c '@COUNT_NODES@' 2>/dev/null | tail -n 1 | grep -x '[0-9][0-9]*' || echo 0
+}
+begun=$SECONDS
+until joined=$(count_nodes) && [ "$joined" -ge @NODES@ ]; do
+  if [ -n "$stopping" ]; then finish 143; fi
+  if [ $((SECONDS - begun)) -gt @JOIN_S@ ] || ! kill -0 "$workers" 2>/dev/null; then
+    echo "agym: $joined of @NODES@ nodes are in the Ray cluster at $RAY_ADDRESS after $((SECONDS - begun)) s; the" \\
+      "messages of the others are above, and in /tmp/ray on each; they need a route to port $port of that address" >&2
+    exit 1
+  fi
+  sleep 2
+done
 """
+_COUNT_NODES = (
+    'import ray; ray.init(log_to_driver=False, logging_level="ERROR"); '
+    'print(sum(node["Alive"] for node in ray.nodes()))'
+)
+"""Joins the cluster at `RAY_ADDRESS`."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich.table import Column, Table
 
 from .diagnostics.text import Style
 from .plan_tree import rendered
 
-__all__ = ["evaluation_table"]
+if TYPE_CHECKING:
+    from ..runtime.learning.metrics import EvalOutcomes
+
+__all__ = ["evaluation_table", "outcomes_table"]
 
 _KEY = re.compile(r"eval/(?P<environment>[^/@]+)(?:@(?P<turns>\d+))?/(?P<greedy>greedy_)?(?P<what>.+)")
 _AT_K = re.compile(r"(?:avg|pass)@\d+")
@@ -33,6 +37,21 @@ def evaluation_table(row: Mapping[str, float | int | str], turns: Mapping[str, i
         for key, value in part.items():
             if key.startswith(_DIFFICULTY):
                 table.add_row(f"  {key.removeprefix(_DIFFICULTY)}", "", "", f"{value:.3f}")
+    return rendered(table, style)
+
+
+def outcomes_table(plays: Sequence[tuple[str, int, str, EvalOutcomes]], style: Style) -> str:
+    """A line for each environment, horizon and way of sampling: what went wrong, invalid replies and episodes that were
+    truncated, and why episodes ended."""
+    titles = ("turns", "episodes", "success", "invalid", "truncated")
+    numbers = (Column(title, justify="right") for title in titles)
+    table = Table("environment", *numbers, "endings", box=None, pad_edge=False)
+    for environment, horizon, mode, each in plays:
+        shares = (each.success, each.invalid_replies, each.truncated)
+        cells = [f"{share.value:.3f} [{share.low:.2f}, {share.high:.2f}]" for share in shares]
+        endings = ", ".join(f"{name} {count}" for name, count in each.endings.items())
+        name = environment if mode == "sampled" else f"{environment} {mode}"
+        table.add_row(name, str(horizon), str(each.episodes + each.faults), *cells, endings)
     return rendered(table, style)
 
 

@@ -219,7 +219,9 @@ def _zero(plan: Plan) -> Iterator[RenderableType]:
     if runs is not None and (ranks > 1 or plan.hardware.gpus_per_node):
         why = "half precision has no such stage here" if runs else "one rank has nothing to shard"
         rest = "" if runs == asked else f" in place of {asked}: {why}"
-        yield Text(f"learner       {plural(ranks, 'rank')}, ZeRO stage {runs}{rest}")
+        shared = plan.hardware.train.sequence_parallel
+        row = f", rows divided between {shared}" if shared > 1 else ""
+        yield Text(f"learner       {plural(ranks, 'rank')}{row}, ZeRO stage {runs}{rest}")
 
 
 def _without_cache(uses: Sequence[MemoryUse]) -> list[MemoryUse]:

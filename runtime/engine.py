@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ..dsl.model.algorithm import Kind, RetrainFrom
 from ..dsl.model.plan import OpKind, Plan, PlanStage
-from ..dsl.model.recipe import OnFault, SaveEpisodes
+from ..dsl.model.recipe import OnFault
 from ..dsl.model.stage_kinds import has_reference, has_teacher, own_end
 from .data.judge_client import JudgeClient
 from .errors import LearnerLost, RunError, StepRefused
@@ -28,18 +28,21 @@ from .progress import Progress
 from .protocols import OptimizerSettings
 from .reporting import EventKind, MetricsRow, Reporter
 from .rollout.episode import Episode
-from .steps.evaluate import evaluate, refuse_overlap
+from .seeds import derive
+from .steps.evaluate import Evaluation, evaluate, refuse_overlap
 from .steps.ops import check_ops, is_due, run_op, run_step
 from .steps.prefetch import Prefetcher
 from .steps.rollout_batch import RolloutBatch, read_batches, write_batches
 from .steps.stage_context import StageContext, open_pool, reference_stage
 from .steps.step_data import StepData, StepResult
 from .storage.checkpoint_files import find_damage
+from .storage.episode_log import EpisodeEntry, EpisodePurpose, episode_lines
 from .storage.events import DISCARDED, REPLACED, RESTARTS, count_events
 from .storage.learning_signs import LearningSigns
-from .storage.run_folder import MODEL, PROGRESS, JsonLines, RunFolder, episode_lines, on_disk, sealed_folder
+from .storage.run_folder import MODEL, PROGRESS, JsonLines, RunFolder, on_disk, replace_file, sealed_folder
 from .storage.run_reader import read_progress
 from .storage.summary import read_rows
+from .storage.training_log import choose_groups, demonstration_entries, training_entries
 from .text_format import format_count
 from .workers.learner_worker import LearnerWorker
 from .workers.rollout_worker import RolloutWorker
@@ -84,13 +87,16 @@ class Engine:
         stop: StopSignal | None = None,
         troubles: Callable[[], int] = lambda: 0,
         judges: JudgeClient | None = None,
+        *,
+        wall_clock: Callable[[], float],
     ) -> None:
-        """`troubles` counts those of environments' servers."""
+        """`troubles` counts those of environments' servers; `wall_clock` is in seconds since 1970."""
         self._plan = plan
         self._space = space
         self._workers = workers
         self._reporter = reporter
         self._clock = clock
+        self._wall_clock = wall_clock
         self._stop = stop or StopSignal()
         self._troubles = troubles
         self._troubles_told = troubles()
@@ -345,7 +351,7 @@ class Engine:
         progress.count_step()
         progress.measure(result.facts)
         verdict = apply_guards(self._plan.guards, progress.guarding, result.signals)
-        self._write_episodes(result.episodes, "train")
+        self._log_training(result)
         self._write(self._row(result, verdict, self._clock() - started))
         await self._obey(verdict)
 
@@ -383,7 +389,7 @@ class Engine:
         evaluation = await evaluate(self._context, settings)
         progress.measured_at = progress.total_step
         progress.measure({"eval_success": float(evaluation.row["eval/success"])})
-        self._write_episodes(evaluation.episodes, "eval")
+        self._log_evaluation(evaluation)
         self._write(evaluation.row)
 
     async def save(self) -> None:
@@ -501,18 +507,53 @@ class Engine:
         kept = {*candidates[-self._plan.checkpoint.keep :], steps[-1], self._progress.best_step}
         return [step for step in steps if step not in kept]
 
-    def _write_episodes(self, episodes: Sequence[Episode], purpose: str) -> None:
-        if purpose == "eval" or self._is_regular(self._progress.total_step):
-            self._reporter.sample(purpose, self._progress.total_step, episodes)
-        wanted = self._plan.checkpoint.episodes
-        if wanted is SaveEpisodes.NONE or (purpose == "train" and wanted is SaveEpisodes.EVAL) or not episodes:
+    def _log_training(self, result: StepResult) -> None:
+        """Keep the episodes of a step that the recipe asks for, with what the update made of them."""
+        step, groups = self._progress.total_step, result.groups
+        played = [episode for group in groups for episode in group.episodes]
+        self._log_faults(played)
+        if self._is_regular(step):
+            self._reporter.sample(EpisodePurpose.TRAIN, step, played)
+        wanted, seed = self._plan.checkpoint.episodes.num_groups, derive(self._plan.seed, "saved episodes", step)
+        if wanted == 0:
             return
-        step, stage = self._progress.total_step, self._stage.settings.stage
-        with on_disk("episodes"):
-            kind = "-eval" if purpose == "eval" else ""
-            self._space.write_episodes(
-                step, kind, episode_lines(episodes, purpose=purpose, total_step=step, stage=stage)
-            )
+        if chosen := choose_groups(groups, wanted, seed):
+            lines = self._encode(training_entries(groups, chosen, result.training), EpisodePurpose.TRAIN)
+            with on_disk("episodes"):
+                self._space.append_episodes(step, lines)
+        self._log_demonstrations()
+
+    def _log_demonstrations(self) -> None:
+        """Keep a sample of what the stage imitates, once; after a resume they are the same."""
+        stage, demonstrations = self._stage.settings.stage, self._context.demonstrations
+        file = self._space.demonstrations(stage)
+        if demonstrations and not file.exists():
+            entries = demonstration_entries(demonstrations, derive(self._plan.seed, "saved demonstrations", stage))
+            with on_disk("episodes"):
+                replace_file(file, self._encode(entries, EpisodePurpose.DEMONSTRATION))
+
+    def _log_evaluation(self, evaluation: Evaluation) -> None:
+        step, entries = self._progress.total_step, evaluation.entries
+        played = [entry.episode for entry in entries]
+        self._log_faults(played)
+        self._reporter.sample(EpisodePurpose.EVAL, step, played)
+        if entries and self._plan.checkpoint.episodes.saves_evaluations:
+            with on_disk("episodes"):
+                self._space.write_evaluation(step, self._encode(entries, EpisodePurpose.EVAL))
+
+    def _log_faults(self, episodes: Sequence[Episode]) -> None:
+        """Keep an event of the episodes that an environment spoilt, of each environment, whether replaced or lost."""
+        for name in sorted({episode.task.environment for episode in episodes if episode.faults}):
+            spoilt = [each for each in episodes if each.faults and each.task.environment == name]
+            faults = sum(len(each.faults) for each in spoilt)
+            lost = [each for each in spoilt if not each.ending.trainable]
+            last = f", the last by {lost[-1].fault}" if lost else ""
+            text = f"{name}: {format_count(faults, 'fault')}, {format_count(len(lost), 'episode')} lost{last}"
+            self._event(EventKind.FAULT, text, environment=name, count=faults, lost=len(lost))
+
+    def _encode(self, entries: Sequence[EpisodeEntry], purpose: EpisodePurpose) -> bytes:
+        stage = self._stage.settings.stage
+        return episode_lines(entries, purpose=purpose, total_step=self._progress.total_step, stage=stage)
 
     def _write(self, row: MetricsRow) -> None:
         known = {name: value for name, value in row.items() if not isinstance(value, float) or isfinite(value)}
@@ -520,7 +561,8 @@ class Engine:
         if isinstance(value, float) and (progress.best is None or value > progress.best):
             progress.best, progress.best_step = value, progress.total_step
         with on_disk("metrics"):
-            self._rows.append(known)
+            # what a clock says is no metric: sinks have clocks of their own
+            self._rows.append({**known, "time": self._wall_clock()})
         self._reporter.row(known)
         for text in self._signs.add(known):
             self._reporter.note(f"warning: {text}")

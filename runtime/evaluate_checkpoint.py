@@ -13,7 +13,7 @@ from .errors import RunError
 from .progress import Progress
 from .reporting import Reporter
 from .rollout.env_connections import EnvConnector, OpenEnvs, make_deadlines
-from .steps.evaluate import Evaluation, evaluate
+from .steps.evaluate import EvalObserver, Evaluation, evaluate
 from .steps.stage_context import StageContext
 from .workers.build import find_model, rollout_worker
 from .workers.inline import InlineWorkerGroup
@@ -25,24 +25,31 @@ def evaluate_checkpoint(
     plan: Plan,
     progress: Progress,
     reporter: Reporter,
+    observer: EvalObserver,
     *,
     environ: Mapping[str, str],
     clock: Callable[[], float],
 ) -> Evaluation:
-    """Play the eval tasks with the model that the plan names by its path, as the stage of `progress` would."""
+    """Play the eval tasks with the model that the plan names by its path, as the stage of `progress` would. Where it is
+    interrupted, reporter and observer have received all that was played."""
     with TemporaryDirectory(prefix="agym-eval-") as logs:
         connector = EnvConnector(Path(logs), environ, reporter.note, make_deadlines(plan.rollout))
-        return asyncio.run(_evaluate(plan, progress, reporter, connector, clock))
+        return asyncio.run(_evaluate(plan, progress, reporter, observer, connector, clock))
 
 
 async def _evaluate(
-    plan: Plan, progress: Progress, reporter: Reporter, connector: EnvConnector, clock: Callable[[], float]
+    plan: Plan,
+    progress: Progress,
+    reporter: Reporter,
+    observer: EvalObserver,
+    connector: EnvConnector,
+    clock: Callable[[], float],
 ) -> Evaluation:
     reporter.phase("start")
     model = find_model(plan.model)
     folder = Path(model.path)
     try:
-        player = rollout_worker(plan, model, OpenEnvs(connector, connector.remark), clock, weights_follow=False)
+        player = rollout_worker(plan, model, OpenEnvs(connector, connector.remark), clock, version=progress.total_step)
     except Exception as error:
         if folder.is_dir():
             raise
@@ -58,6 +65,6 @@ async def _evaluate(
     )
     try:
         reporter.phase("eval")
-        return await evaluate(context, plan.eval or Eval())
+        return await evaluate(context, plan.eval or Eval(), observer)
     finally:
         await player.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from ..dsl.model.model_sizes import is_folder
 from ..dsl.model.plan import Plan
 from .backends.hf_models import ModelSource
 from .errors import RunError
+from .pretrained.catalog import list_pretrained
 from .reporting import MetricsRow
 from .storage.checkpoint_files import SEAL
 from .storage.model_files import check_model, start_folder
@@ -61,9 +63,11 @@ def _export_from_learner(plan: Plan, reader: RunReader, saved: SavedStep, folder
 
 
 def _write_card(plan: Plan, reader: RunReader, saved: SavedStep, version: str) -> Iterator[str]:
-    base = plan.model.path if plan.model.path is not None and not is_folder(plan.model.path) else None
+    known = list_pretrained().get(plan.model.path or "")
+    base = known.base_model if known else plan.model.path
     yield from ("---", "library_name: transformers", "pipeline_tag: text-generation", "tags: [agym]")
-    yield from (f"base_model: {base}",) if base else ()
+    yield from (f"base_model: {base}", "base_model_relation: finetune") if base and not is_folder(base) else ()
+    yield from (f"license: {known.licence}",) if known else ()
     yield from ("---", f"# {plan.name}", "")
     yield from (plan.description, "") if plan.description else ()
     yield f"Trained with agym {version}."
@@ -76,8 +80,36 @@ def _write_card(plan: Plan, reader: RunReader, saved: SavedStep, version: str) -
     )
     yield from (f"| {key} | `{value}` |" for key, value in plan.choices.items())
     yield from (f"| seed | {plan.seed} |", f"| steps | {saved.step} |")
+    if known:
+        yield f"| weights before training | {known.title}, of `{known.package}=={known.version}` |"
+    yield from _describe_agent(plan, reader)
     yield from _evaluation_table(reader.measurements(saved.step))
     yield from ("", "## Use", "", "```python", _USE, "```", "")
+
+
+def _describe_agent(plan: Plan, reader: RunReader) -> Iterator[str]:
+    """What the model was trained to read and to write; its prompt as an episode of the run has it, if one is kept."""
+    stage = plan.stages[-1].settings
+    names = ", ".join(f"`{each.use or each.url}`" for each in stage.environments.values())
+    yield from (f"| environments | {names} |", f"| reply format | `{stage.agent.format}` |")
+    yield f"| tokens per reply, and of context | {stage.agent.tokens_per_turn}, {stage.agent.context_tokens} |"
+    if prompt := _read_prompt(reader):
+        yield from ("", "## System prompt", "", _FENCE, prompt.replace(_FENCE, ""), _FENCE)
+
+
+_FENCE = "`````"
+
+
+def _read_prompt(reader: RunReader) -> str:
+    """The system prompt of the run's newest episodes that are kept; empty where none are."""
+    for file in sorted((reader.root / "episodes").glob("*.jsonl"), reverse=True):
+        with file.open(encoding="utf-8", errors="replace") as lines:
+            try:
+                opening = json.loads(next(lines, "null"))["opening"]
+                return next((str(each["content"]) for each in opening if each["role"] == "system"), "")
+            except (ValueError, KeyError, TypeError, RecursionError):
+                continue
+    return ""
 
 
 def _evaluation_table(rows: Sequence[MetricsRow]) -> Iterator[str]:

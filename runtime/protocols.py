@@ -348,6 +348,10 @@ class LearnerSettings:
     offload: Offload = Offload.NONE
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     tokens_per_micro_batch: int = 16384
+    sequence_parallel: int = 1
+    """Neighbouring ranks that have the same sequences and divide the tokens of each row between them."""
+    share_prefixes: bool = True
+    """Compute once what sequences of a micro-batch begin with in common, where the model allows it."""
     activation_checkpointing: bool = False
     logit_elements: int = 1 << 25
     """Maximum logits in memory; beyond it they are computed in pieces, twice."""
@@ -358,6 +362,8 @@ class LearnerSettings:
     """Folder or hub id of the tokenizer of exported models; None for the model's own."""
     chat_template: str | None = None
     """Chat template of exported models; None for the tokenizer's own."""
+    base_model: str | None = None
+    """Hub id that exported adapters name as their base; None for the model's folder."""
 
 
 class Scorer(Protocol):
@@ -444,6 +450,8 @@ class SamplerSettings:
     transfer: Transfer = Transfer.DIRECT
     weights_follow: bool = True
     """The first weights come by `load`; those in the folder are not read."""
+    version: int = 0
+    """Version of the folder's weights, where none follow."""
     lora: Lora | None = None
     """`load` brings adapters to the weights in the folder, which are read."""
     trust_remote_code: bool = False

@@ -21,6 +21,7 @@ class EventKind(StrEnum):
     GUARD = "guard"
     ROLL_BACK = "roll_back"
     RESUME = "resume"
+    FAULT = "fault"
     WORKER_REPLACED = "worker_replaced"
     LEARNER_RESTARTED = "learner_restarted"
     END = "end"
@@ -28,7 +29,7 @@ class EventKind(StrEnum):
     @property
     def is_shown(self) -> bool:
         """Whether a person sees it as a note; the rest shows in another way."""
-        return self not in (EventKind.RESUME, EventKind.WORKER_REPLACED, EventKind.END)
+        return self not in (EventKind.RESUME, EventKind.FAULT, EventKind.WORKER_REPLACED, EventKind.END)
 
 
 class Reporter(Protocol):

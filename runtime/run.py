@@ -24,6 +24,7 @@ from .data.judge_client import JudgeClient
 from .engine import Engine, RunOutcome
 from .errors import RunError
 from .interrupts import StopSignal, handle_signals
+from .pretrained.catalog import list_pretrained
 from .reporting import EventKind
 from .rollout.env_connections import EnvConnector, make_deadlines
 from .sinks.console.console import Terminal
@@ -88,7 +89,7 @@ def run_plan(
         anchored = anchor_paths(plan, str(start.folder))
         with handle_signals(stop, reporter.note):
             try:
-                outcome = asyncio.run(_run(anchored, folder, reporter, environ, clock, stop))
+                outcome = asyncio.run(_run(anchored, folder, reporter, environ, clock, wall_clock, stop))
                 ending, reason = outcome.kind.value, outcome.reason
                 return replace(outcome, reason=redact(outcome.reason, environ, list_variables(plan)))
             except RunError as error:
@@ -168,6 +169,7 @@ async def _run(
     reporter: Fanout,
     environ: Mapping[str, str],
     clock: Callable[[], float],
+    wall_clock: Callable[[], float],
     stop: StopSignal,
 ) -> RunOutcome:
     connector = EnvConnector(folder.root / "logs", environ, reporter.note, make_deadlines(plan.rollout))
@@ -178,7 +180,18 @@ async def _run(
         )
     stop.loop = asyncio.get_running_loop()
     try:
-        return await Engine(plan, folder, workers, reporter, clock, stop, lambda: connector.num_troubles, judges).run()
+        engine = Engine(
+            plan,
+            folder,
+            workers,
+            reporter,
+            clock,
+            stop,
+            lambda: connector.num_troubles,
+            judges,
+            wall_clock=wall_clock,
+        )
+        return await engine.run()
     finally:
         stop.loop = None
         await judges.close()
@@ -192,6 +205,12 @@ _LAUNCHERS: Mapping[Launcher, _Launch] = {
     Launcher.INLINE: inline.launch_inline,
     Launcher.RAY: ray.launch_ray,
 }
+
+
+def _describe_pretrained(plan: Plan) -> dict[str, object]:
+    """Of a model that we name, the weights that its name means; those of any model are hashed when it is found."""
+    model = list_pretrained().get(plan.model.path or "")
+    return {} if model is None else {"pretrained": {"name": model.name, "weights_sha256": model.weights_sha256}}
 
 
 def _preset_versions(plan: Plan) -> dict[str, int]:
@@ -210,6 +229,7 @@ def _manifest(plan: Plan, text: str, folder: Path, now: float) -> dict[str, obje
         "seed": plan.seed,
         "presets": _preset_versions(plan),
         "choices": dict(plan.choices),
+        **_describe_pretrained(plan),
         "started_at": now,
         "python": sys.version.split()[0],
         "platform": platform.platform(),

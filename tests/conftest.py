@@ -37,6 +37,8 @@ NEEDS_ABSENT = re.compile(rf"^\s*(?:import|from) (?:{'|'.join(ABSENT)})\b", re.M
 
 LONGEST = (
     "runtime/test_ray.py",
+    "runtime/test_cluster.py",
+    "runtime/test_recovery_real.py",
     "envs/test_websites_frame.py",
     "envs/test_conformance.py",
     "runtime/test_faults_real.py",

@@ -10,6 +10,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from agym.runtime.storage.episode_reader import compress_member
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -72,7 +73,10 @@ def test_every_command_works_or_names_the_extra(python: Path, tmp_path: Path) ->
         ("envs", "list"),
         ("envs", "list", "textcraft"),
         ("completion", "bash"),
+        ("view", "played", "--text", "--where", "success", "--words", "door"),
     )
+    (tmp_path / "played" / "episodes").mkdir(parents=True)
+    (tmp_path / "played" / "episodes" / "train.jsonl.gz").write_bytes(compress_member(1, b"{}\n"))
     for words in works:
         code, text = call(python, tmp_path, *words)
         assert code == 0, (words, text)

@@ -13,8 +13,8 @@ import pytest
 from agym import __version__
 from agym.cli import main
 from agym.commands import COMMANDS
+from agym.commands.invocation.parser import build_parser, import_command
 from agym.commands.invocation.shell import Exit
-from agym.commands.parser import build_parser, import_command
 
 from .conftest import Agym
 
@@ -43,8 +43,11 @@ OPTIONS = {
         "--set",
         "--run",
         "--output",
+        "--episodes",
     },
+    "view": {"runs", "--text", "--task", "--step", "--where", "--words", "--limit"},
     "export": {"run", "output", "--checkpoint", "--trust-remote-code"},
+    "chat": {"model", "--system", "--card", "--tokens", "--temperature", "--seed"},
     "validate": {"paths", "--format", "--set", "--strict", "--dependents", "--quiet", "-q"},
     "plan": {"recipe", "--format", "--set", "--run", "--simulate"},
     "show": {"recipe", "--format", "--set", "--run", "--origins", "--diff"},
@@ -52,6 +55,7 @@ OPTIONS = {
     "recipes": {"--format", "--bases"},
     "new": {"name", "--from", "--force"},
     "envs": {"what"},
+    "models": {"what"},
     "doctor": {"recipe", "--set", "--cluster", "--folder", "--format"},
     "completion": {"shell"},
 }

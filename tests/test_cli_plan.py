@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from agym.files import shipped_names
+from agym.files import SHIPPED, shipped_names
 
 from .conftest import Agym
 
@@ -60,6 +60,10 @@ def test_the_tree_shows_placement_and_memory_per_gpu(agym: Agym, study: Path) ->
     assert "1 node, 8 GPUs each (h100), colocated, launched by ray" in out
     assert "learner/0 to learner/7" in out
     assert "peak per GPU" in out
+
+
+def test_the_tree_shows_that_ranks_divide_rows(agym: Agym) -> None:
+    assert "learner       8 ranks, rows divided between 8, ZeRO stage 3" in agym("plan", "scale/long-context").out
 
 
 def test_the_tree_shows_the_servers_of_each_environment(agym: Agym, study: Path) -> None:
@@ -148,7 +152,8 @@ def test_a_recipe_that_is_not_there_gives_1_and_the_nearest_name(agym: Agym, tmp
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("form", ["yaml", "json"])
 def test_what_show_prints_is_right_and_gives_the_same_plan(agym: Agym, tmp_path: Path, name: str, form: str) -> None:
-    (tmp_path / "tiny.txt").write_text("Give one command.")
+    for prompt in SHIPPED.rglob("*.txt"):
+        (tmp_path / prompt.name).write_text("Give one command.")
     shown = agym("show", name, "--run", "1", "--format", form)
     assert shown.code == 0
     first = json.loads(agym("plan", name, "--run", "1", "--format", "json").out.replace("../tiny", "tiny"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from agym.commands import COMMANDS
-from agym.commands.parser import build_parser
+from agym.commands.invocation.parser import build_parser
 
 from .conftest import Agym
 

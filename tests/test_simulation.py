@@ -115,6 +115,12 @@ def test_learning_takes_half_as_long_on_twice_as_many_gpus(times: Times) -> None
     assert two.rollout_s < one.rollout_s
 
 
+def test_ranks_that_divide_rows_have_equal_parts_of_what_their_group_has(times: Times) -> None:
+    divided, whole = times(ONE_NODE.replace("zero: 3", "zero: 3, sequence_parallel: 4")), times(ONE_NODE)
+    assert divided.learning_s == pytest.approx(whole.learning_s, rel=0.05)
+    assert divided.learners_idle == pytest.approx(whole.learners_idle or 0, abs=0.01)
+
+
 def test_the_same_plan_gives_the_same_times(times: Times) -> None:
     assert times(ONE_NODE) == times(ONE_NODE)
 

@@ -14,6 +14,7 @@ from ...dsl.model.recipe import Launcher
 from ...dsl.model.stage_kinds import learns
 from ...reporters.quantity import plural
 from ...runtime.backends.registry import BASE_PACKAGES, DEFAULT_LEARNER, DEFAULT_SAMPLER, installed_versions
+from ...runtime.pretrained.catalog import list_missing
 from .shell import UsageError
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "PLAY_PACKAGES",
     "Requirement",
     "check_installed",
+    "check_models",
     "explain_missing_module",
     "find_missing",
     "install_line",
@@ -42,7 +44,7 @@ PLAY_PACKAGES = ("httpx", "httptools")
 """What every environment is played with, of the extra `serve`."""
 _ENGINES = "'agym-dsl[cpu]', or on a machine with GPUs 'agym-dsl[cuda]'"
 _MODULES: Mapping[str, str] = {
-    **dict.fromkeys(("numpy", "torch", "transformers", "safetensors", "deepspeed", "vllm"), _ENGINES),
+    **dict.fromkeys(("numpy", "torch", "transformers", "safetensors", "deepspeed", "vllm", "gguf"), _ENGINES),
     **dict.fromkeys(("httpx", "httptools", "starlette", "uvicorn", "websockets"), "'agym-dsl[serve]'"),
     "ray": "'agym-dsl[ray]'",
 }
@@ -83,6 +85,12 @@ def check_installed(plan: Plan, known: Catalog, *, trains: bool = True) -> None:
     if missing:
         names = ", ".join(f"{' or '.join(each.packages)} ({each.why})" for each in missing)
         raise UsageError(f"{plural(len(missing), 'package')} not installed: {names}; {install_line(missing)}")
+
+
+def check_models(plan: Plan, environ: Mapping[str, str]) -> None:
+    """Refuse, before a run folder is made, a command that lacks a model."""
+    for problem in list_missing(plan, environ):
+        raise UsageError(problem)
 
 
 def explain_missing_module(error: ModuleNotFoundError) -> str | None:

@@ -26,6 +26,7 @@ from ..model.recipe import (
     OnInvalid,
     Recipe,
     RewardSource,
+    SaveEpisodes,
     Stage,
     Transport,
     WeightTransfer,
@@ -222,6 +223,7 @@ AGENT: tuple[Condition[Agent], ...] = (
     Condition(
         "parallel_calls", lambda a: a.format is Format.TOOLS, "only 'format: tools' allows several calls in one reply"
     ),
+    Condition("thoughts", lambda a: a.thinking, "under 'thinking: false' there are none"),
     Condition("memory.turns", lambda a: a.memory.kind is not MemoryKind.FULL, "'memory.kind: full' keeps every turn"),
     Condition(
         "memory.tokens", lambda a: a.memory.kind is MemoryKind.SUMMARY, "only 'memory.kind: summary' writes a summary"
@@ -359,6 +361,16 @@ RECIPE: tuple[Condition[Recipe], ...] = (
         "no stage changes any weights",
     ),
     Condition("checkpoint.keep_exports", lambda r: r.checkpoint.export, "'checkpoint.export' is false"),
+    Condition(
+        "checkpoint.episodes.train checkpoint.episodes.eval",
+        lambda r: r.checkpoint.episodes.which is SaveEpisodes.SOME,
+        "'checkpoint.episodes.which' decides alone",
+    ),
+    Condition(
+        "checkpoint.episodes.train",
+        lambda r: any(samples(stage.algorithm) for stage in r.schedule),
+        "no stage plays training tasks",
+    ),
     Condition(
         "eval.samples",
         lambda r: _is_drawn(r) or (r.eval is not None and r.eval.samples == 1),

@@ -165,7 +165,7 @@ class Checker:
 
     def _unknown_name(self, node: NameNode) -> Shape:
         name = node.name
-        elsewhere = [key for key, scope in SCOPES.items() if name in scope.facts]
+        elsewhere = [key for key, scope in SCOPES.items() if scope.in_recipes and name in scope.facts]
         if elsewhere and self.scope is CONSTANT:
             return self.say("not-constant", f"'{name}' changes during a run; this value must be constant", node)
         if name in SIGNATURES:

@@ -50,6 +50,8 @@ class Scope:
     keys: tuple[str, ...]
     """The keys of a recipe that are read with it, or the first of them."""
     facts: Mapping[str, Fact] = field(default_factory=dict)
+    in_recipes: bool = True
+    """Whether a key of a recipe is read with it."""
     bare_metrics: bool = False
     """Whether a metric's own name is its newest value; elsewhere it must be asked for: `last(success)`."""
 
@@ -118,6 +120,20 @@ _TURN = {
     "turn_tokens": _count("tokens sampled in this turn"),
 }
 
+_RECORDED = {
+    "step": _count("steps finished in the whole run"),
+    "total_step": _count("steps finished in the whole run"),
+    "stage": _text("name of its stage"),
+    "purpose": _text("what it was for", "train", "eval", "demonstration"),
+    "mode": _text("how its tokens were chosen; unknown of demonstrations", "sampled", "greedy"),
+    "task": _text("the environment's name of its task"),
+    "index": _count("its place in its group"),
+    "seconds": _number("how long it took", 0),
+    "reward": _number("reward as trained on; unknown where nothing was trained"),
+    "advantage": _number("mean advantage of its sampled tokens; unknown where none was computed"),
+    "kept": _yes("whether it was trained on; unknown where that is not recorded"),
+}
+
 _GROUP = {
     "mean": _number("mean reward of the group"),
     "std": _number("standard deviation of the reward in the group", 0),
@@ -152,6 +168,12 @@ SCOPES: Mapping[str, Scope] = {
     ),
     "turn": Scope(place="an expression about one turn", keys=("reward.turn",), facts={**_TURN, **_EPISODE, **_CLOCK}),
     "group": Scope(place="an expression about one group", keys=("filter.groups",), facts={**_GROUP, **_CLOCK}),
+    "recorded": Scope(
+        place="an expression about recorded episodes",
+        keys=("--where",),
+        facts={**_EPISODE, **_RECORDED},
+        in_recipes=False,
+    ),
 }
 
 CONSTANT = Scope(place="a constant value", keys=())

@@ -90,6 +90,17 @@ class Format(StrEnum):
     PLAIN = "plain"
 
 
+class Thoughts(StrEnum):
+    KEEP = "keep"
+    STRIP = "strip"
+    AUTO = "auto"
+
+
+class Parsing(StrEnum):
+    LENIENT = "lenient"
+    STRICT = "strict"
+
+
 class OnInvalid(StrEnum):
     TELL = "tell"
     END = "end"
@@ -159,6 +170,12 @@ class OnFault(StrEnum):
 class SaveEpisodes(StrEnum):
     NONE = "none"
     EVAL = "eval"
+    SOME = "some"
+    ALL = "all"
+
+
+class SaveEvaluations(StrEnum):
+    NONE = "none"
     ALL = "all"
 
 
@@ -253,6 +270,9 @@ class Lora:
     """Dropout on the adapters' inputs in training; above 0, sampler and learner no longer agree exactly."""
     targets: tuple[Name, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
     """Layers with an adapter."""
+    path: Annotated[FilePath, Example("runs/first/weights/adapter")] | None = None
+    """Folder of adapters to begin with, as PEFT or `agym export` writes them; `rank`, `alpha` and `targets` must be
+    theirs."""
 
 
 @frozen
@@ -262,7 +282,7 @@ class Model:
     SHORTHAND: ClassVar[str] = "path"
 
     path: Annotated[HubPath, Example("Qwen/Qwen2.5-7B-Instruct")] | None = None
-    """Folder or hub id; a folder is a path that starts with `.`, `/` or `~`."""
+    """Folder, hub id, or a name of `agym models list`; a folder is a path that starts with `.`, `/` or `~`."""
     revision: Annotated[Name, Example("main")] | None = None
     """Branch, tag or commit on the hub."""
     init: Init | None = None
@@ -404,6 +424,9 @@ class Agent:
     format: Format = Format.REACT
     """`react`: a thought, then an action. `tools`: the model's own tool calls. `code`: a code block. `plain`: the
     whole reply is the action."""
+    parsing: Parsing = Parsing.LENIENT
+    """How replies are read. `strict`: as the format writes them. `lenient`: also in the forms that models give them
+    otherwise, as long as they hold one action and no other."""
     prompt: Annotated[FilePath, Example("prompts/terse.txt")] | None = None
     """File with the system prompt; the format's and the environment's own if not given."""
     tokens_per_turn: DynInt = 512
@@ -414,6 +437,10 @@ class Agent:
     """Maximum length of an observation; longer ones are cut in the middle and say so."""
     thinking: bool = True
     """Whether the model may think before it acts; if not, a reply is the action alone."""
+    thoughts: Thoughts = Thoughts.KEEP
+    """Thoughts of earlier turns. `keep`: they stay in view, as they were sampled. `strip`: they are dropped, and the
+    earlier turns shown as the chat template shows them, so that a reply with thoughts begins a new token sequence.
+    `auto`: `strip` where the template drops them, else `keep`."""
     parallel_calls: Size = 1
     """Actions taken from one reply under `tools`."""
     guided: bool = False
@@ -611,6 +638,33 @@ class Eval:
 
 
 @frozen
+class SavedEpisodes:
+    """Which episodes are saved in the run folder, for `agym view` and to train on later."""
+
+    SHORTHAND: ClassVar[str] = "which"
+
+    which: SaveEpisodes = SaveEpisodes.SOME
+    """None, those of evaluations alone, `some` as the keys below say, or all."""
+    train: Annotated[Count, Example(32)] = 1
+    """Groups of each training step that are saved, whole and chosen by the recipe's seed."""
+    eval: SaveEvaluations = SaveEvaluations.ALL
+    """Which episodes of evaluations are saved."""
+
+    @property
+    def num_groups(self) -> int | None:
+        """Groups of each training step; None for all."""
+        if self.which is SaveEpisodes.ALL:
+            return None
+        return self.train if self.which is SaveEpisodes.SOME else 0
+
+    @property
+    def saves_evaluations(self) -> bool:
+        if self.which is SaveEpisodes.SOME:
+            return self.eval is SaveEvaluations.ALL
+        return self.which is not SaveEpisodes.NONE
+
+
+@frozen
 class Checkpoint:
     """What is saved for resuming and for use."""
 
@@ -626,8 +680,8 @@ class Checkpoint:
     """Metric whose best checkpoint is kept as well."""
     export: bool = True
     """Whether to write safetensors at every save."""
-    episodes: SaveEpisodes = SaveEpisodes.EVAL
-    """Which episodes are saved in the run folder."""
+    episodes: SavedEpisodes = field(default_factory=SavedEpisodes)
+    """Which episodes are saved: `none`, `eval`, `all`, or how many."""
 
 
 @frozen
@@ -660,6 +714,11 @@ class TrainHardware:
     """What is kept in host memory while not in use."""
     tokens_per_micro_batch: Annotated[int, Bounds(at_least=1), Example(16384)] | None = None
     """Packed tokens per forward pass; one episode of full length if not given."""
+    sequence_parallel: Annotated[int, Bounds(at_least=1), Example(4)] = 1
+    """Neighbouring ranks that divide the tokens of each forward pass between them (Ulysses), for long contexts: each
+    holds that much less of the activations. It divides the ranks and the heads of every model that learns or scores."""
+    share_prefixes: bool = True
+    """Whether to compute once what episodes of a forward pass begin with in common, such as the prompt of a group."""
     activation_checkpointing: bool = True
     """Whether to recompute activations in the backward pass instead of keeping them."""
     fp32_head: bool | None = None

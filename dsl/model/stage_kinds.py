@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from .algorithm import Algorithm, Baseline, Data, DataSource, Kind, Preset
 from .known_values import is_zero
 from .plan import Role
-from .recipe import Model, Stage
+from .recipe import Model, Rollout, Stage
 
 __all__ = [
     "episodes_at_once",
@@ -21,6 +21,7 @@ __all__ = [
     "is_played",
     "kind_of",
     "learns",
+    "num_slots",
     "own_end",
     "pulls_to_reference",
     "roles",
@@ -100,6 +101,20 @@ def episodes_at_once(stage: Stage, episodes: int) -> int:
     limits = [each.sessions for each in stage.environments.values()]
     room = [limit for limit in limits if limit is not None]
     return min(episodes, sum(room)) if room and len(room) == len(limits) else episodes
+
+
+def num_slots(stages: Sequence[tuple[Stage, int]], settings: Rollout, *, on_gpus: bool) -> int:
+    """Episodes in progress at once over all engines; `stages` come with the training episodes of a step."""
+    if settings.slots is not None:
+        return settings.slots
+    played = max((episodes_at_once(stage, episodes) for stage, episodes in stages), default=0)
+    evaluated = (episodes_at_once(stage, _EVALUATED_AT_ONCE[on_gpus]) for stage, _ in stages)
+    return played or max(evaluated, default=1)
+
+
+_EVALUATED_AT_ONCE = {True: 64, False: 16}
+"""Episodes in progress where training plays none, on GPUs and on a CPU: there the cache is made for that many, and more
+of them are no quicker."""
 
 
 def has_critic(algorithm: Algorithm) -> bool:

@@ -20,9 +20,8 @@ from ..model.known_values import (
 )
 from ..model.model_sizes import find_published
 from ..model.plan import StageBudget
-from ..model.recipe import Launcher, Layout, MemoryKind, ModelShape, Recipe, Stage
+from ..model.recipe import Launcher, Layout, MemoryKind, ModelShape, Recipe, Stage, Thoughts
 from ..model.stage_kinds import (
-    episodes_at_once,
     episodes_per_task,
     groups_per_update,
     has_critic,
@@ -31,6 +30,7 @@ from ..model.stage_kinds import (
     is_played,
     kind_of,
     learns,
+    num_slots,
     own_end,
     samples,
 )
@@ -117,13 +117,15 @@ def _sampled_tokens(stage: Stage, turns: int) -> int:
 
 
 def count_sequences(stage: Stage, turns: int) -> int:
-    """The most token sequences of one episode: each attempt is another, and each turn that a cut memory forgets.
+    """The most token sequences of one episode: each attempt is another, each turn that a cut memory forgets, and each
+    turn whose thoughts are dropped.
     Where nothing is played they are demonstrations, which are whole."""
     if not turns:
         return 1
     memory = stage.agent.memory
     views = 1 if memory.kind is MemoryKind.FULL else max(1, turns - memory.turns + 1)
-    return views * _attempts(stage)
+    drops = stage.agent.thinking and stage.agent.thoughts is not Thoughts.KEEP
+    return (turns if drops else views) * _attempts(stage)
 
 
 def _attempts(stage: Stage) -> int:
@@ -200,6 +202,7 @@ def make_sizing(recipe: Recipe, shape: ModelShape) -> Sizing:
         offload=hardware.train.offload,
         checkpointing=hardware.train.activation_checkpointing,
         ranks=max(placed.learners, 1),
+        sequence_parallel=hardware.train.sequence_parallel,
         ranks_per_node=max(placed.learners_per_node, 1),
         tensor_parallel=hardware.rollout.tensor_parallel if on_gpus else 1,
         engines_per_node=max(placed.engines_per_node, 1),
@@ -210,7 +213,7 @@ def make_sizing(recipe: Recipe, shape: ModelShape) -> Sizing:
         samples=recipe.eval is not None or any(is_played(each) for each in algorithms),
         micro_batch_tokens=hardware.train.tokens_per_micro_batch or _longest_sequence(recipe),
         context_tokens=context,
-        slots_per_engine=-(-_slots(recipe) // max(placed.engines, 1)),
+        slots_per_engine=-(-_slots(recipe, on_gpus=on_gpus) // max(placed.engines, 1)),
         cache_bytes=None if cache is None else int(cache * 10**9),
         capacity=capacity_bytes(hardware),
         memory_share=hardware.rollout.memory_share,
@@ -245,8 +248,6 @@ def _sides(algorithm: Algorithm) -> int:
     return 2 if kind_of(algorithm) is Kind.PREFERENCE else 1
 
 
-def _slots(recipe: Recipe) -> int:
-    if recipe.rollout.slots is not None:
-        return recipe.rollout.slots
-    stages = recipe.schedule
-    return max((episodes_at_once(stage, _episodes(stage.algorithm)) for stage in stages), default=0) or 1
+def _slots(recipe: Recipe, *, on_gpus: bool) -> int:
+    stages = [(stage, _episodes(stage.algorithm)) for stage in recipe.schedule]
+    return num_slots(stages, recipe.rollout, on_gpus=on_gpus)

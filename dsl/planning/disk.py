@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from ..catalog import Catalog
 from ..model.algorithm import Kind
 from ..model.plan import DiskItem, DiskUse, StageBudget
-from ..model.recipe import Environment, Eval, ModelShape, Recipe, SaveEpisodes, Stage, TaskSelection
-from ..model.stage_kinds import has_critic, has_reference, kind_of
+from ..model.recipe import Environment, Eval, ModelShape, Recipe, Stage, TaskSelection
+from ..model.stage_kinds import episodes_per_task, has_critic, has_reference, kind_of
 from .memory import adapter_parameters, critic_parameters, parameters, width
 
 __all__ = ["estimate_disk"]
@@ -27,8 +27,7 @@ def estimate_disk(
 ) -> tuple[DiskItem, ...]:
     """Parts of a run folder; no evaluation episodes where the catalog does not know how many tasks there are."""
     on_gpus, lora = recipe.hardware.gpus_per_node > 0, recipe.model.lora
-    untied = shape.vocab * shape.hidden if shape.tie_embeddings else 0
-    export = (parameters(shape) + untied) * width(recipe.model.dtype, on_gpus)
+    export = parameters(shape) * width(recipe.model.dtype, on_gpus)
     trained = adapter_parameters(shape, lora) if lora else parameters(shape)
     if any(has_critic(stage.algorithm) for stage in recipe.schedule):
         trained += adapter_parameters(shape, lora) if lora else critic_parameters(shape)
@@ -55,14 +54,22 @@ def _saves(recipe: Recipe, budgets: Sequence[StageBudget]) -> int:
 
 
 def _episodes(recipe: Recipe, budgets: Sequence[StageBudget]) -> Iterator[DiskItem]:
-    if recipe.checkpoint.episodes is not SaveEpisodes.ALL or any(budget.max_steps is None for budget in budgets):
+    if any(budget.max_steps is None for budget in budgets):
         return
-    pairs = list(zip(recipe.schedule, budgets, strict=True))
-    count = sum((budget.max_steps or 0) * budget.episodes_per_step for _, budget in pairs)
-    tokens = sum(
-        (budget.max_steps or 0) * budget.episodes_per_step * stage.agent.context_tokens for stage, budget in pairs
-    )
+    saved = [
+        (stage, (budget.max_steps or 0) * _saved_per_step(recipe, stage, budget))
+        for stage, budget in zip(recipe.schedule, budgets, strict=True)
+    ]
+    count = sum(episodes for _, episodes in saved)
+    tokens = sum(episodes * stage.agent.context_tokens for stage, episodes in saved)
     yield DiskItem(use=DiskUse.EPISODES, count=count, bytes=tokens * _TOKEN_BYTES)
+
+
+def _saved_per_step(recipe: Recipe, stage: Stage, budget: StageBudget) -> int:
+    groups = recipe.checkpoint.episodes.num_groups
+    if groups is None:
+        return budget.episodes_per_step
+    return min(groups * episodes_per_task(stage.algorithm), budget.episodes_per_step)
 
 
 # --- evaluations ---------------------------------------------------------------------------------------------------
@@ -70,7 +77,7 @@ def _episodes(recipe: Recipe, budgets: Sequence[StageBudget]) -> Iterator[DiskIt
 
 def _evaluation_episodes(recipe: Recipe, budgets: Sequence[StageBudget], catalog: Catalog) -> Iterator[DiskItem]:
     evaluation, steps = recipe.eval, [budget.max_steps for budget in budgets]
-    if recipe.checkpoint.episodes is SaveEpisodes.NONE or evaluation is None or None in steps:
+    if not recipe.checkpoint.episodes.saves_evaluations or evaluation is None or None in steps:
         return
     played = [_evaluation_plays(stage, evaluation, catalog) for stage in recipe.schedule]
     if None in played:

@@ -84,6 +84,8 @@ class Sizing:
     checkpointing: bool
     ranks: int
     """Learners in all, between which ZeRO splits."""
+    sequence_parallel: int
+    """Learners that divide the tokens of a forward pass between them."""
     ranks_per_node: int
     tensor_parallel: int
     engines_per_node: int
@@ -171,12 +173,23 @@ def _layer_activation_bytes(shape: ModelShape, width: int) -> int:
     return norms + attention + head_norms + feed_forward
 
 
-def activation_bytes(shape: ModelShape, tokens: int, width: int, checkpointing: bool) -> int:
-    """With checkpointing each block keeps its input, and one block at a time is computed again."""
-    block = _layer_activation_bytes(shape, width)
+def activation_bytes(
+    shape: ModelShape, tokens: int, width: int, checkpointing: bool, sequence_parallel: int = 1
+) -> int:
+    """With checkpointing each block keeps its input, and one block at a time is computed again; `tokens` are those of
+    one rank."""
+    block = _layer_activation_bytes(shape, width) + _exchanged_bytes(shape, width, sequence_parallel)
     if not checkpointing:
         return tokens * shape.layers * block
     return tokens * (shape.layers * shape.hidden * width + block)
+
+
+def _exchanged_bytes(shape: ModelShape, width: int, sequence_parallel: int) -> int:
+    """Attention of all tokens for some heads, per token of a rank, besides that of its own tokens for all heads; each
+    rank has a key-value head at least."""
+    if sequence_parallel == 1:
+        return 0
+    return 2 * (shape.heads + max(shape.kv_heads, sequence_parallel)) * head_dim(shape) * width
 
 
 def logit_bytes(shape: ModelShape, tokens: int, trained: bool = True) -> int:
@@ -274,7 +287,7 @@ def _policy_items(sizing: Sizing) -> tuple[list[MemoryItem], list[MemoryItem]]:
     whole = parameters(sizing.shape)
     adapters = adapter_parameters(sizing.shape, sizing.lora) if sizing.lora else 0
     gpu, host = _states(sizing, whole + adapters, adapters or whole, sizing.shape, Phase.LEARNING)
-    tokens = sizing.micro_batch_tokens
+    tokens = _up(sizing.micro_batch_tokens, sizing.sequence_parallel)
     gpu += [
         _activations(sizing, sizing.shape, Phase.LEARNING),
         MemoryItem(what="logits", bytes=logit_bytes(sizing.shape, tokens, sizing.lora is None), phase=Phase.LEARNING),
@@ -375,7 +388,8 @@ def _communication(sizing: Sizing, trained: int, shape: ModelShape, phase: Phase
 
 
 def _activations(sizing: Sizing, shape: ModelShape, phase: Phase) -> MemoryItem:
-    size = activation_bytes(shape, sizing.micro_batch_tokens, sizing.width, sizing.checkpointing)
+    tokens, shared = _up(sizing.micro_batch_tokens, sizing.sequence_parallel), sizing.sequence_parallel
+    size = activation_bytes(shape, tokens, sizing.width, sizing.checkpointing, shared)
     return MemoryItem(what="activations", bytes=size, phase=phase)
 
 

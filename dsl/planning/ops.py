@@ -12,7 +12,7 @@ from ..frozen import frozen
 from ..model.algorithm import Correction, DataSource, Kind, KLPlace, Preset, RetrainFrom
 from ..model.plan import Op, OpKind, Port, PortType, Role, Wire
 from ..model.recipe import Checkpoint, DType, Eval, Hardware, Model, RewardSource, Stage
-from ..model.stage_kinds import has_critic, has_reference, has_teacher, kind_of, samples
+from ..model.stage_kinds import has_critic, has_reference, has_teacher, kind_of, learns, samples
 
 __all__ = ["stage_ops"]
 
@@ -33,7 +33,8 @@ def stage_ops(
     context = _Context(stage=stage, model=model, hardware=hardware)
     ops = _KINDS[kind_of(stage.algorithm)](context)
     weights = tuple(_wire(op, PortType.WEIGHTS) for op in ops if op.id == "update")
-    if evaluation is not None:
+    # a stage that does nothing but evaluate does it once
+    if evaluation is not None and learns(stage.algorithm):
         name = "eval" if weights else "eval_between"
         evaluate = _op(name, OpKind.EVAL, Role.ROLLOUT, weights, PortType.METRICS)
         ops.append(replace(evaluate, every=stage.eval_every or evaluation.every, at_start=evaluation.at_start))

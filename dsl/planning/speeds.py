@@ -27,7 +27,7 @@ class Speed:
 
 
 _PCIE_4, _PCIE_5 = 32e9, 64e9
-# NVIDIA's data sheets: dense bf16 on tensor cores, SXM where there are several forms
+# NVIDIA's data sheets: dense bf16 on tensor cores, SXM where there are several forms; docs/memory.md says where seen
 SPEEDS: Mapping[Gpu, Speed] = {
     Gpu.A10: Speed(flops=125e12, memory=0.6e12, link=_PCIE_4),
     Gpu.L4: Speed(flops=121e12, memory=0.3e12, link=_PCIE_4),

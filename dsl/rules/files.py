@@ -30,6 +30,7 @@ _NOTHING = ("None", "none", "null", "nil", "False", "false", "")
 _OPENS_WITH = 4
 """Words that no path has, and a prompt does."""
 _EITHER = ("algorithm", "data", "path")
+_FOLDER = ("model", "lora", "path")
 
 
 def find_wrong_paths(recipe: Recipe, places: TreePlaces, find: Find) -> Iterator[Diagnostic]:
@@ -76,10 +77,11 @@ def _is_prose(value: str) -> bool:
 def _missing(value: str, text: str, path: Path, find: Find) -> tuple[str, str, str | None] | None:
     kind = find(value)
     if kind is None:
-        return "file-not-found", f"no file {text}", _RELATIVE
-    is_data = path[-3:] == _EITHER
-    if kind is FileKind.FOLDER and not is_data:
+        return "file-not-found", f"no {'folder' if path[-3:] == _FOLDER else 'file'} {text}", _RELATIVE
+    if kind is FileKind.FOLDER and path[-3:] not in (_EITHER, _FOLDER):
         return "file-refused", f"{text} is a folder, expected a file", "name a file in it"
+    if kind is FileKind.FILE and path[-3:] == _FOLDER:
+        return "file-refused", f"{text} is a file, expected the folder of adapters", "write the folder that it is in"
     return None
 
 

@@ -8,11 +8,12 @@ from functools import partial, reduce
 from typing import Any
 
 from ..diagnostics import Diagnostic
+from ..model.model_sizes import find_published
 from ..model.plan import MemoryUse, Role, peaks
-from ..model.recipe import Hardware, Launcher, Layout, Lora, Offload, Recipe
+from ..model.recipe import Hardware, Launcher, Layout, Lora, ModelShape, Offload, Recipe
 from ..planning.budgets import make_sizing
 from ..planning.memory import Sizing, engine_limit, estimate_memory, one_episode_cache
-from ..planning.placement import choose_launcher, explain_misfit, split_gpus
+from ..planning.placement import choose_launcher, count_ranks, explain_misfit, split_gpus
 from .context import Case, Rule
 
 __all__ = ["HARDWARE_RULES"]
@@ -88,6 +89,43 @@ def offload_has_its_stage(case: Case) -> Iterator[Diagnostic]:
         at_least = "stage 3" if needed == 3 else "stage 1 or higher"
         message = f"'offload: {train.offload}' needs ZeRO {at_least}, not {train.zero}"
         yield case.error("conflict", message, ("hardware", "train", "offload"), hint=f"write 'zero: {needed}'")
+
+
+def ranks_divide_rows(case: Case) -> Iterator[Diagnostic]:
+    """Check that the ranks fall into groups, and that those of a group share the heads of each model of theirs."""
+    size = case.recipe.hardware.train.sequence_parallel
+    if _split_fault(case) or not (fault := _row_fault(case, size)):
+        return
+    sizes = [str(each) for each in range(1, size) if not _row_fault(case, each)]
+    hint = f"write sequence_parallel: {' or '.join(filter(None, (', '.join(sizes[:-1]), *sizes[-1:])))}"
+    yield case.error("not-divisible", fault, ("hardware", "train", "sequence_parallel"), hint=hint)
+
+
+def _row_fault(case: Case, size: int) -> str | None:
+    """Why so many ranks cannot divide a row."""
+    ranks = count_ranks(case.recipe.hardware).learners
+    if ranks % size:
+        return f"'sequence_parallel' ({size}) does not divide the number of ranks ({ranks})"
+    for whose, shape in _shapes_on_ranks(case):
+        if shape.heads % size:
+            return f"'sequence_parallel' ({size}) does not divide the {whose}'s {shape.heads} heads"
+        if shape.kv_heads % size and size % shape.kv_heads:
+            return (
+                f"'sequence_parallel' ({size}) neither divides the {whose}'s {shape.kv_heads} key-value heads nor is a "
+                "multiple of them"
+            )
+    return None
+
+
+def _shapes_on_ranks(case: Case) -> Iterator[tuple[str, ModelShape]]:
+    """Sizes of the models that learn or score, as far as they are known here."""
+    if case.shape is not None:
+        yield "model", case.shape
+    for _, stage in case.stages():
+        for whose, path in (("critic", stage.algorithm.critic.path), ("teacher", stage.algorithm.distill.teacher)):
+            known = find_published(path)
+            if known is not None:
+                yield whose, known.shape
 
 
 def overlap_needs_room(case: Case) -> Iterator[Diagnostic]:
@@ -180,7 +218,7 @@ def _out_of_memory(case: Case, role: Role, peak: int, capacity: int, uses: Itera
 
 def _ways_to_fit(case: Case) -> str:
     """The cheapest settings with which everything fits: two that do alone, else the fewest that do together."""
-    ways = list(_savings(case.recipe))
+    ways = [way for way in _savings(case.recipe) if _is_possible(replace(case, recipe=way[1](case.recipe)))]
     alone: dict[str, str] = {}
     for words, change in ways:
         if _fits(case, change(case.recipe)):
@@ -210,6 +248,8 @@ def _savings(recipe: Recipe) -> Iterator[tuple[str, Change]]:
         yield _saving("hardware: {train: {activation_checkpointing: true}}", _learning(activation_checkpointing=True))
     for stage in range(train.zero + 1, 4):
         yield _saving(f"hardware: {{train: {{zero: {stage}}}}}", _learning(zero=stage))
+    for size in range(train.sequence_parallel + 1, hardware.gpus_per_node + 1):
+        yield _saving(f"hardware: {{train: {{sequence_parallel: {size}}}}}", _learning(sequence_parallel=size))
     for size in range(hardware.rollout.tensor_parallel + 1, hardware.gpus_per_node + 1):
         yield _saving(f"hardware: {{rollout: {{tensor_parallel: {size}}}}}", _sampling(tensor_parallel=size))
     if train.offload is Offload.NONE and train.zero:
@@ -243,9 +283,16 @@ def _all_changed(recipe: Recipe, ways: Iterable[tuple[str, Change]]) -> Recipe:
 def _fits(case: Case, recipe: Recipe) -> bool:
     changed = replace(case, recipe=recipe)
     size = _sized(changed)
-    if size is None or size.capacity is None or _engine_fault(changed, recipe.hardware.rollout.tensor_parallel):
+    if size is None or size.capacity is None or not _is_possible(changed):
         return False
     return max(peaks(estimate_memory(size), recipe.hardware.layout).values(), default=0) <= size.capacity
+
+
+def _is_possible(case: Case) -> bool:
+    hardware = case.recipe.hardware
+    return not (
+        _engine_fault(case, hardware.rollout.tensor_parallel) or _row_fault(case, hardware.train.sequence_parallel)
+    )
 
 
 def _gpu(case: Case) -> str:
@@ -270,6 +317,7 @@ HARDWARE_RULES: tuple[Rule, ...] = (
     split_adds_up,
     one_process_has_one_gpu,
     offload_has_its_stage,
+    ranks_divide_rows,
     overlap_needs_room,
     in_flight_needs_processes,
     micro_batch_holds_an_episode,

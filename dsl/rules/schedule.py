@@ -8,7 +8,7 @@ from itertools import pairwise
 from ..diagnostics import Diagnostic
 from ..model.algorithm import Kind, Preset, Relabel
 from ..model.known_values import NumberOrExpr, StageSpan, Steps, bound_value, constant_truth, tabulate_horizon
-from ..model.recipe import Agent, Format, MemoryKind, Stage
+from ..model.recipe import Agent, Format, MemoryKind, Stage, Thoughts
 from ..model.stage_kinds import is_played, kind_of, learns, samples
 from ..planning.budgets import fixed_turn_tokens, list_horizons, locate_recipe_stages
 from ..suggest import quote
@@ -197,6 +197,8 @@ def _in_pieces(agent: Agent) -> str | None:
     """The setting that splits an episode into several token sequences."""
     if agent.reflection is not None:
         return "reflection"
+    if agent.thinking and agent.thoughts is not Thoughts.KEEP:
+        return "thoughts"
     return None if agent.memory.kind is MemoryKind.FULL else "memory"
 
 

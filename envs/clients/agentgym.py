@@ -28,8 +28,8 @@ from ..errors import (
     suggest,
 )
 from ..limits import check_first, check_step
-from ..protocol import Deadlines, EnvSpec, Json, Observation, Score, Session, Step, TaskInfo
-from ..wire import Fields, WireError
+from ..protocol import Deadlines, EnvSpec, Json, Observation, Score, Session, Step, TaskInfo, ToolSchema
+from ..wire import Fields, WireError, load_object
 from .http import Calls, HttpRequest, make_garbage_fault, read_json
 from .play_only import PlayOnlyEnv, PlayOnlySession, read_answer
 
@@ -70,6 +70,7 @@ class AgentGymKind:
     """What a reset shows; None where it has to be asked for."""
     step: Callable[[Fields], Step]
     action: Callable[[str], str] = str.strip
+    tools: tuple[ToolSchema, ...] = ()
 
     def created(self, answer: Any) -> int:
         return Fields({self.number: answer} if self.created_bare else answer, "answer").whole(self.number)
@@ -103,7 +104,33 @@ def _fence(action: str) -> str:
 _NAMED = re.compile(r"(search|answer)\s+(.*)", re.DOTALL | re.IGNORECASE)
 
 
+def _text_tool(name: str, description: str, argument: str) -> ToolSchema:
+    parameters: dict[str, Json] = {
+        "type": "object",
+        "properties": {argument: {"type": "string"}},
+        "required": [argument],
+    }
+    return ToolSchema(name=name, description=description, parameters=parameters)
+
+
+_SEARCH_TOOLS = (
+    _text_tool("search", "Finds passages of a collection of texts.", "query"),
+    _text_tool("answer", "Ends the task: the answer alone.", "text"),
+)
+
+
+def _as_command(action: str) -> str:
+    """Turn a call into a command; any other text stays as it is."""
+    try:
+        call = load_object(action.encode(errors="replace"))
+        (text,) = Fields(call, "call").table("arguments").values()
+    except (WireError, ValueError):
+        return action
+    return f"{call.get('name')} {text}"
+
+
 def _tag(action: str) -> str:
+    action = _as_command(action)
     found = _NAMED.fullmatch(action.strip())
     return f"<{found[1].lower()}>{found[2]}</{found[1].lower()}>" if found and "<" not in action else action
 
@@ -153,6 +180,7 @@ KINDS: Mapping[str, AgentGymKind] = {
         first=_text_of,
         step=_step("observation", "reward", "done"),
         action=_tag,
+        tools=_SEARCH_TOOLS,
     ),
     "webshop": AgentGymKind(
         prompt="Buy what is asked for. Give search[words] or click[one of what can be clicked] each turn.",
@@ -202,6 +230,7 @@ class AgentGymEnv(PlayOnlyEnv):
             splits=(),
             score=Score.LAST,
             prompt=self._kind.prompt,
+            tools=self._kind.tools,
         )
 
     async def spec(self) -> EnvSpec:

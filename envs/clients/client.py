@@ -25,7 +25,7 @@ from ..errors import (
 )
 from ..limits import MAX_ANSWER, MAX_LIST, check_first, check_step
 from ..pool import EnvPool, Held
-from ..protocol import Deadlines, EnvFactory, EnvSpec, Json, Observation, Reached, Step, TaskInfo
+from ..protocol import Deadlines, EnvFactory, EnvSpec, Json, Observation, Reached, Runs, Step, TaskInfo
 from ..wire import PROTOCOL, Fields, WireError, dump, observation_from, reached_from, spec_from, step_read, tasks_from
 from .http import Calls, HttpRequest, make_garbage_fault, read_json
 
@@ -50,7 +50,11 @@ class InlineEnv:
         self._pool = EnvPool(factory, deadlines=deadlines, threads=threads)
 
     async def spec(self) -> EnvSpec:
-        return self._pool.spec
+        return await self._pool.describe()
+
+    @property
+    def runs(self) -> Runs:
+        return self._pool.spec.runs
 
     async def tasks(self, split: str) -> tuple[TaskInfo, ...]:
         return await self._pool.tasks(split)

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from ..errors import BadOption, EnvFault, EpisodeOver, UnknownTask
-from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
+from ..protocol import TOOL_NAME, Env, EnvSpec, Json, Observation, Runs, Status, Step, ToolSchema
 from .actions import ANSWER, MalformedCall, ServerCall, parse_calls
 from .connection import Connection, ServerTool, ToolResult, clean_text
 from .options import read_mcp_options
@@ -29,12 +29,20 @@ _PROMPT = (
     '{"name": "answer", "arguments": {"text": "ANSWER"}}'
 )
 
+_TOOL_PROMPT = f"Do the task with the tools. When you are done, call '{ANSWER}', which ends the task."
+_ANSWER_TOOL = ToolSchema(
+    name=ANSWER,
+    description="Gives the answer, which ends the task.",
+    parameters={"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+)
+
 SPEC = EnvSpec(
     name="mcp",
     version="1",
     summary="the tools of any MCP server as actions",
     splits=SPLITS,
     prompt=_PROMPT,
+    tool_prompt=_TOOL_PROMPT,
     runs=Runs.THREAD,  # calls wait: nobody else should wait with them
 )
 
@@ -68,26 +76,35 @@ class Tools(Env):
             raise UnknownTask(f"there is no task '{task[:60]}' in {self._options.tasks_file}")
         return self._tasks[task]
 
+    def describe(self) -> EnvSpec:
+        """With the tools that the server lists, unless one has a name that chat templates could not carry."""
+        tools = tuple(_to_schema(tool) for tool in self._connect(frozenset()))
+        if not self._options.keep:
+            self.close()
+        if not all(TOOL_NAME.fullmatch(tool.name) for tool in tools):
+            return self.spec
+        return replace(self.spec, tools=(*tools, _ANSWER_TOOL))
+
     # --- playing ---
 
     def reset(self, task: str, seed: int) -> Observation:
         """The seed changes nothing."""
         found = self._find(task)
-        tools = self._connect(found)
+        tools = self._connect(found.asked, f", for which the check of task '{found.id[:60]}' asks")
         self._task, self._left, self._done, self.answer = found, self._options.max_steps, Counter(), ""
         listed = "\n".join(f"- {clean_text(describe_tool(tool))}" for tool in tools)
         return Observation(text=f"Task: {found.instruction}\n\nTools:\n{listed}")
 
-    def _connect(self, task: ToolTask) -> tuple[ServerTool, ...]:
+    def _connect(self, asked: frozenset[str], why: str = "") -> tuple[ServerTool, ...]:
         if not self._options.keep:
             self.close()
         if self._connection is None:
             self._connection = Connection(self._options)
         there = {tool.name: tool for tool in self._connection.tools}
-        for name in (*self._options.tools, *sorted(task.asked)):
+        for name in (*self._options.tools, *sorted(asked)):
             if name not in there:
-                asked = f", for which the check of task '{task.id[:60]}' asks" if name in task.asked else ""
-                raise BadOption(f"the server has no tool '{name[:60]}'{asked}, only {', '.join(there)[:400]}")
+                because = why if name in asked else ""
+                raise BadOption(f"the server has no tool '{name[:60]}'{because}, only {', '.join(there)[:400]}")
         usable = tuple(there[name] for name in self._options.tools or there)
         if any(tool.name == ANSWER for tool in usable):
             raise BadOption(f"the server has a tool called '{ANSWER}' like ours: leave it out of the option 'tools'")
@@ -163,6 +180,10 @@ class Tools(Env):
         for task in self._tasks.values():
             yield task.instruction
             yield from task.solution or ()
+
+
+def _to_schema(tool: ServerTool) -> ToolSchema:
+    return ToolSchema(name=tool.name, description=clean_text(tool.description), parameters=tool.schema)
 
 
 def describe_tool(tool: ServerTool) -> str:

@@ -15,7 +15,7 @@ from random import Random
 
 from ..errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
 from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
-from .actions import MalformedToolUse, SearchTool, ToolUse, parse_tool_use
+from .actions import MalformedToolUse, SearchTool, ToolUse, list_tools, parse_tool_use
 from .benchmarks import BENCHMARKS, find_benchmarks, read_benchmark
 from .corpora import open_retriever, read_corpus
 from .corpus.passages import Passage
@@ -24,7 +24,7 @@ from .options import SearchOptions, read_search_options
 from .questions import Question, load_wordnet_questions, read_own_questions
 from .sandbox import Sandbox, explain_unavailable
 from .scoring import SCORES
-from .texts import SearchTexts, cut_page, explain_malformed, list_passages, list_vocabulary, write_prompt
+from .texts import TOOL_PROMPT, SearchTexts, cut_page, explain_malformed, list_passages, list_vocabulary, write_prompt
 from .wordnet import load_shipped, make_passages
 
 __all__ = ["SPEC", "Search", "create"]
@@ -54,7 +54,13 @@ class Search(Env):
         if SearchTool.PYTHON in self._tools and (reason := explain_unavailable()) is not None:
             raise BadOption(f"search cannot offer the tool 'python' on this machine: {reason}")
         self._splits, self._questions = _splits(self._options), _questions(self._options)
-        self.spec = replace(SPEC, splits=tuple(self._splits), prompt=write_prompt(self._tools))
+        self.spec = replace(
+            SPEC,
+            splits=tuple(self._splits),
+            prompt=write_prompt(self._tools),
+            tools=list_tools(self._tools),
+            tool_prompt=TOOL_PROMPT,
+        )
         self._retriever: Retriever | None = None
         self._question: Question | None = None
         """Of the episode under way."""

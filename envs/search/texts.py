@@ -8,7 +8,15 @@ from enum import StrEnum
 from .actions import MalformedToolUse, SearchTool
 from .corpus.passages import Passage
 
-__all__ = ["SearchTexts", "cut_page", "explain_malformed", "list_passages", "list_vocabulary", "write_prompt"]
+__all__ = [
+    "TOOL_PROMPT",
+    "SearchTexts",
+    "cut_page",
+    "explain_malformed",
+    "list_passages",
+    "list_vocabulary",
+    "write_prompt",
+]
 
 _TOOLS: Mapping[SearchTool, str] = {
     SearchTool.SEARCH: "search WORDS finds passages of a collection of texts",
@@ -39,6 +47,9 @@ _MALFORMED: Mapping[MalformedToolUse, str] = {
     MalformedToolUse.LONG: "That is too long.",
     MalformedToolUse.NUMBER: "Give the number of a passage, or next.",
 }
+
+
+TOOL_PROMPT = "Answer the question. Each turn, call one tool."
 
 
 def write_prompt(tools: Collection[SearchTool]) -> str:

@@ -110,7 +110,7 @@ class Native:
         return Reply(200, {**data, "sessions": len(self._sessions), "stuck": self._pool.stuck})
 
     async def _schema(self, request: Request) -> Reply:
-        return Reply(200, {"protocol": PROTOCOL, "spec": spec_to(self._pool.spec)})
+        return Reply(200, {"protocol": PROTOCOL, "spec": spec_to(await self._pool.describe())})
 
     async def _tasks(self, request: Request) -> Reply:
         split = request.query("split")

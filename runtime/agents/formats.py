@@ -6,15 +6,29 @@ A parser never guesses and never raises: what it cannot read it refuses, with th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
-from ...dsl.model.recipe import Agent, Format
+from ...dsl.model.recipe import Agent, Format, Parsing
+from ...envs.protocol import EnvSpec, ToolSchema
 from . import tool_calls
+from .calls import DIALECTS, CallDialect
 from .chat import Chat
-from .messages import END_OF_THOUGHTS, START_OF_THOUGHTS, Message, ParsedReply, accept, refuse
+from .lenient import Lenient
+from .messages import Message, ParsedReply, accept, refuse
+from .thoughts import end_of, strip_thoughts
+from .toolbox import Toolbox, toolbox_for
 
-__all__ = ["AgentFormat", "chat_and_format", "format_for", "without_thoughts"]
+__all__ = ["AgentFormat", "chat_and_format", "format_for"]
+
+StrictReader = Callable[[str], ParsedReply]
+
+
+class Reader(Protocol):
+    """Reads a reply; `listed` are the actions that the environment lists, where it does."""
+
+    def __call__(self, reply: str, listed: Sequence[str] = ()) -> ParsedReply: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,24 +37,23 @@ class AgentFormat:
 
     rules: str
     """Appended to the environment's own guide; empty where the guide is enough."""
-    read: Callable[[str], ParsedReply]
+    read: Reader
     write: Callable[[str], str]
     """Writes an action as a scripted expert would reply."""
     unreadable: tuple[str, ...] = ("",)
     """One refused reply per reason."""
-    tools: tuple[tool_calls.Tool, ...] = ()
-    """Tools for the model's own template."""
+    observation_role: str = "user"
+    """Role of the message that holds an observation."""
+    guide: str = ""
+    """Replaces the environment's own guide, where it gives tools to the chat template."""
 
     def opening(self, guide: str, observation: str, prompt: str | None = None) -> tuple[Message, ...]:
         """Compose the messages before the first reply; `prompt` replaces both rules and guide."""
-        system = prompt if prompt is not None else "\n\n".join(part for part in (guide, self.rules) if part)
+        system = (
+            prompt if prompt is not None else "\n\n".join(part for part in (self.guide or guide, self.rules) if part)
+        )
         first = Message("user", observation)
         return (Message("system", system), first) if system else (first,)
-
-    @property
-    def observation_role(self) -> str:
-        """Role of the message that holds an observation."""
-        return "tool" if self.tools else "user"
 
     def observation(self, text: str) -> tuple[Message, ...]:
         return (Message(self.observation_role, text),)
@@ -49,32 +62,27 @@ class AgentFormat:
         return (Message("user", problem),)
 
 
-def without_thoughts(reply: str) -> str:
-    """Return the reply after its thoughts, or all of it where no thoughts end."""
-    return _strip_thoughts(reply).strip()
+def _make_reader(strict: StrictReader, agent: Agent, box: Toolbox, *, opened: bool) -> Reader:
+    """Build a format's reader: thoughts aside, strictly or leniently."""
+    lenient = Lenient(format=agent.format, thinking=agent.thinking, limit=agent.parallel_calls, box=box, strict=strict)
+
+    def read(reply: str, listed: Sequence[str] = ()) -> ParsedReply:
+        answer = strip_thoughts(reply, opened=opened) if agent.thinking else reply
+        if answer is None:
+            return refuse(f"Your thoughts do not end. Write '{end_of(reply)}', and your action after it.")
+        return strict(answer) if agent.parsing is Parsing.STRICT else lenient.read(answer, listed)
+
+    return read
 
 
-def _strip_thoughts(reply: str) -> str:
-    before, end, after = reply.partition(END_OF_THOUGHTS)
-    answer = after if end else before
-    # thoughts may follow thoughts
-    while _starts_thinking(answer) and END_OF_THOUGHTS in answer:
-        answer = answer.partition(END_OF_THOUGHTS)[2]
-    return answer
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Style:
+    """What is particular to a format."""
 
-
-def _starts_thinking(answer: str) -> bool:
-    return answer.lstrip().startswith(START_OF_THOUGHTS)
-
-
-def _skip_thoughts(read: Callable[[str], ParsedReply]) -> Callable[[str], ParsedReply]:
-    def after(reply: str) -> ParsedReply:
-        answer = _strip_thoughts(reply)
-        if _starts_thinking(answer):
-            return refuse(f"Your thoughts do not end. Write '{END_OF_THOUGHTS}', and your action after it.")
-        return read(answer)
-
-    return after
+    rules: str
+    read: StrictReader
+    write: Callable[[str], str]
+    unreadable: tuple[str, ...] = ("",)
 
 
 # --- react ---------------------------------------------------------------------------------------------------------
@@ -104,7 +112,7 @@ def _read_terse_react(reply: str) -> ParsedReply:
     return refuse("Your reply does not start with 'Action:'. Write that line alone, and the action on it.")
 
 
-_REACT = AgentFormat(
+_REACT = _Style(
     rules=(
         "Answer each observation in this form, and write nothing after the action:\n"
         "Thought: what you know and what you will do next\n"
@@ -114,7 +122,7 @@ _REACT = AgentFormat(
     write=lambda action: f"Thought: the next step is clear\nAction: {action}",
     unreadable=("", "Action:", "Action: a\nAction: b", "Action: a\nb"),
 )
-_TERSE_REACT = AgentFormat(
+_TERSE_REACT = _Style(
     rules="Answer each observation in this form, and write nothing else:\nAction: one action",
     read=_read_terse_react,
     write=lambda action: f"Action: {action}",
@@ -129,7 +137,7 @@ def _read_plain(reply: str) -> ParsedReply:
     return accept(action) if action else refuse("Your reply is empty. Write an action.")
 
 
-_PLAIN = AgentFormat(rules="", read=_read_plain, write=lambda action: action)
+_PLAIN = _Style(rules="", read=_read_plain, write=lambda action: action)
 
 # --- code ----------------------------------------------------------------------------------------------------------
 
@@ -156,8 +164,8 @@ def _write_code(action: str) -> str:
     return f"{fence}\n{action}\n{fence}"
 
 
-def _make_code_format(agent: Agent, native: bool) -> AgentFormat:
-    return AgentFormat(
+def _make_code_format(agent: Agent, call: tool_calls.CallForm) -> _Style:
+    return _Style(
         rules="Act by one code block, and write nothing after it:\n```\nthe action\n```",
         read=lambda reply: _read_code(reply, agent.thinking),
         write=_write_code,
@@ -168,36 +176,61 @@ def _make_code_format(agent: Agent, native: bool) -> AgentFormat:
 # --- tools ---------------------------------------------------------------------------------------------------------
 
 
-def _make_tool_format(agent: Agent, native: bool) -> AgentFormat:
-    style = tool_calls.TEMPLATED if native else tool_calls.TAGGED
+def _make_tool_format(agent: Agent, call: tool_calls.CallForm) -> _Style:
     allowed = "Make one call" if agent.parallel_calls == 1 else f"Make up to {agent.parallel_calls} calls"
-    return AgentFormat(
-        rules=f"{style.rules}{allowed} in a reply, and write nothing after that.",
-        read=lambda reply: tool_calls.parse_tool_calls(reply, style, agent.parallel_calls, thinking=agent.thinking),
-        write=style.write,
+    return _Style(
+        rules=f"{call.rules}{allowed} in a reply, and write nothing after that.",
+        read=lambda reply: tool_calls.parse_tool_calls(reply, call, agent.parallel_calls, thinking=agent.thinking),
+        write=call.write,
         unreadable=tool_calls.unreadable_replies(agent.parallel_calls, thinking=agent.thinking),
-        tools=(tool_calls.ACT,) if native else (),
     )
 
 
-_FORMATS: Mapping[Format, Callable[[Agent, bool], AgentFormat]] = {
-    Format.REACT: lambda agent, native: _REACT if agent.thinking else _TERSE_REACT,
-    Format.PLAIN: lambda agent, native: _PLAIN,
+_STYLES: Mapping[Format, Callable[[Agent, tool_calls.CallForm], _Style]] = {
+    Format.REACT: lambda agent, call: _REACT if agent.thinking else _TERSE_REACT,
+    Format.PLAIN: lambda agent, call: _PLAIN,
     Format.CODE: _make_code_format,
     Format.TOOLS: _make_tool_format,
 }
 
 
-def format_for(agent: Agent, *, native: bool = False) -> AgentFormat:
-    """The reply format by an agent's settings; `native` where the model's own template renders tool calls."""
-    style = _FORMATS[agent.format](agent, native)
-    return replace(style, read=_skip_thoughts(style.read)) if agent.thinking else style
-
-
-def chat_and_format(agent: Agent, chat: Chat) -> tuple[Chat, AgentFormat]:
-    """Build the chat and the reply format of an agent."""
-    native = agent.format is Format.TOOLS and chat.writes_tool_calls(
-        tool_calls.ACT, tool_calls.EXAMPLE, tool_calls.TEMPLATED.write("go north")
+def format_for(
+    agent: Agent,
+    *,
+    dialect: CallDialect | None = None,
+    opened: bool = False,
+    role: str = "user",
+    tools: Sequence[ToolSchema] = (),
+    guide: str = "",
+) -> AgentFormat:
+    """The reply format by an agent's settings; `dialect` is that of the model's own template, where it renders tool
+    calls, `opened` says whether it opens the thoughts of each reply, `role` who tells what came of a call."""
+    box = toolbox_for(tools)
+    style = _STYLES[agent.format](agent, tool_calls.templated(dialect, box) if dialect else tool_calls.TAGGED)
+    return AgentFormat(
+        rules=style.rules,
+        read=_make_reader(style.read, agent, box, opened=opened),
+        write=style.write,
+        unreadable=style.unreadable,
+        observation_role=role,
+        guide=guide,
     )
-    style = format_for(agent, native=native)
-    return chat.with_style(thinking=agent.thinking, tools=style.tools), style
+
+
+def chat_and_format(agent: Agent, chat: Chat, env: EnvSpec | None = None) -> tuple[Chat, AgentFormat]:
+    """Build the chat and the reply format of an agent, with the tools of an environment that has some."""
+    tools, guide = (env.tools, env.tool_prompt) if env else ((), "")
+    if agent.format is Format.TOOLS:
+        box = toolbox_for(tools)
+        shown = chat.with_style(thinking=agent.thinking, tools=box.shown, thoughts=agent.thoughts)
+        if (dialect := _find_dialect(shown, box)) is not None:
+            return shown, format_for(
+                agent, dialect=dialect, opened=shown.opens_thoughts, role=shown.result_role, tools=tools, guide=guide
+            )
+    plain = chat.with_style(thinking=agent.thinking, tools=(), thoughts=agent.thoughts)
+    return plain, format_for(agent, opened=plain.opens_thoughts, tools=tools)
+
+
+def _find_dialect(chat: Chat, box: Toolbox) -> CallDialect | None:
+    call = box.example
+    return next((each for each in DIALECTS if chat.writes_tool_call(call, each.write(call))), None)

@@ -29,7 +29,8 @@ from .checks.packing_check import choose_rows
 from .checks.rows import RowNetwork, RowReader, find_backbone
 from .lora import named_adapters
 from .policy import copy_weights, load_causal
-from .zero import ZeroEngine, sum_over_ranks
+from .sequence_parallel import SequenceGroup, join_sequence_group
+from .zero import ZeroEngine
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -51,14 +52,17 @@ class ValueHead(nn.Module):
 class ValueNetwork(RowNetwork):
     """Language model with a value head: the value after each token of a row."""
 
-    def __init__(self, backbone: PreTrainedModel, head: ValueHead) -> None:
+    def __init__(
+        self, backbone: PreTrainedModel, head: ValueHead, group: SequenceGroup | None, *, shares_prefixes: bool
+    ) -> None:
         super().__init__()
         self.backbone = backbone
-        self.rows = RowReader(backbone)
+        self.rows = RowReader(backbone, group, shares_prefixes=shares_prefixes)
         self.head = head
 
     def compute(self, row: PackedRow, *_: Any) -> Tensor:
-        values_T: Tensor = self.head(self.rows.hidden_states(row))
+        hidden_TD, part = self.rows.read(row)
+        (values_T,) = part.join(self.head(hidden_TD))
         return values_T
 
     def check(self, run: Callable[[Callable[[], Any]], Any]) -> list[str]:
@@ -93,7 +97,7 @@ class DeepSpeedCritic(ZeroEngine):
             return terms.loss
 
         grad_norm, _ = self.accumulate(sequences, loss, self)
-        total, clipped = sum_over_ranks(sums).tolist()
+        total, clipped = self.sum_over_shares(sums).tolist()
         is_finite = math.isfinite(total) and math.isfinite(grad_norm)
         if is_finite:
             self.step(settings.lr, settings.max_grad_norm, grad_norm)
@@ -114,4 +118,6 @@ def build_network(settings: LearnerSettings, weights: NamedTensors | None) -> Va
         copy_weights(causal.named_parameters() if settings.lora is None else named_adapters(causal), weights)
     output = causal.get_output_embeddings().weight
     # what gives the next token goes; only its width is of use
-    return ValueNetwork(find_backbone(causal), ValueHead(whole_shape(output)[1], output.dtype))
+    head = ValueHead(whole_shape(output)[1], output.dtype)
+    group = join_sequence_group(settings.sequence_parallel)
+    return ValueNetwork(find_backbone(causal), head, group, shares_prefixes=settings.share_prefixes)

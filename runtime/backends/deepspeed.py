@@ -7,7 +7,7 @@ NaN or infinity, or beyond its limits, it is skipped, and weights and optimiser 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -17,6 +17,7 @@ import torch.distributed
 from torch import Tensor
 
 from ...dsl.model.algorithm import Level, LossKind
+from ...dsl.model.recipe import Lora
 from ..learning.importance import has_segments, share_log_ratios
 from ..learning.loss import LossInputs, LossTerms, compute_loss, compute_token_scale
 from ..learning.packing import PackedRow, scatter
@@ -36,9 +37,16 @@ from ..protocols import (
 )
 from .checks.checksums import checksums
 from .hf_models import ModelSource, copy_tokenizer, write_model
-from .lora import AdapterReference, adapted_layers, named_adapters, read_adapters, write_adapters
+from .lora import (
+    AdapterReference,
+    adapted_layers,
+    named_adapters,
+    read_adapters,
+    read_foreign_adapters,
+    write_adapters,
+)
 from .policy import OUTPUT_LAYER, Policy, copy_weights, named_hub_parameters
-from .zero import ZeroEngine, max_over_ranks, sum_over_ranks
+from .zero import ZeroEngine, max_over_ranks
 
 __all__ = ["DeepSpeedLearner"]
 
@@ -55,8 +63,9 @@ class DeepSpeedLearner(ZeroEngine):
         self._settings = settings
         # what is frozen is no part of a checkpoint, so it is always the model of the settings
         self._policy = Policy(settings if start is None or settings.lora else replace(settings, model=start))
-        if start is not None and settings.lora:
-            copy_weights(named_adapters(self._policy.causal), read_adapters(start / _ADAPTERS).items())
+        adapters = _choose_adapters(settings.lora, start)
+        if adapters is not None:
+            copy_weights(named_adapters(self._policy.causal), adapters.items())
         super().__init__(self._policy, settings, outside=self._policy.outside)
 
     @property
@@ -80,7 +89,7 @@ class DeepSpeedLearner(ZeroEngine):
             return terms.loss
 
         grad_norm, micro_batches = self.accumulate(sequences, loss, self._logprobs)
-        metrics = _metrics(sums, normaliser, settings, grad_norm, micro_batches)
+        metrics = _metrics(sums.over_ranks(self.sum_over_shares), normaliser, settings, grad_norm, micro_batches)
         metrics = replace(metrics, fault=_find_fault(metrics, settings.limits))
         if metrics.fault is None:
             self.step(settings.lr, settings.max_grad_norm, grad_norm)
@@ -139,35 +148,39 @@ class DeepSpeedLearner(ZeroEngine):
             with self.gather_parameters(parameter):
                 yield name, parameter.detach()
 
-    def _merged_weights(self) -> NamedTensors:
-        """Yield the weights of an equivalent model without adapters."""
+    def _merged_weights(self, *, tied: bool = False) -> NamedTensors:
+        """Yield the weights of an equivalent model without adapters; `tied` leaves out an output layer that is the
+        embedding."""
         layers, names = adapted_layers(self._policy.causal), set()
         for name, parameter in named_hub_parameters(self._policy):
             names.add(name)
             layer = layers.get(name.removesuffix(".weight"))
             with self.gather_parameters(parameter, *((layer.lora_A, layer.lora_B) if layer else ())):
                 yield name, layer.merged() if layer else parameter.detach()
-        if OUTPUT_LAYER not in names:
+        if OUTPUT_LAYER not in names and not tied:
             output = self._policy.output_layer
             with self.gather_parameters(output):
                 yield OUTPUT_LAYER, output.detach()
 
     def reference(self, folder: Path | None) -> Scorer:
-        """Return the base model, or the model exported to `folder`, without loading either; with LoRA only."""
-        others = None if folder is None else read_adapters(folder / _ADAPTERS)
+        """Return the model that training began with, or the one exported to `folder`, without loading either; with LoRA
+        only."""
+        others = _choose_adapters(self._settings.lora, folder)
         return AdapterReference(self, self._policy.causal, others)
 
     def export(self, folder: Path) -> None:
-        """Write a model folder that others can load: the output layer untied, adapters merged, and beside it the
-        adapters in a folder of their own."""
+        """Write a model folder that others can load: tied as it was, adapters merged, and with them in a folder of
+        their own."""
         adapter_weights = {name: tensor.cpu().clone() for name, tensor in self._adapters()}
         if torch.distributed.get_rank() > 0:
-            for _ in self._merged_weights():
+            for _ in self._merged_weights(tied=self._policy.is_tied):
                 pass
         else:
-            write_model(self._policy.causal, self._merged_weights(), folder)
+            weights = self._merged_weights(tied=self._policy.is_tied)
+            write_model(self._policy.causal, weights, folder, tied=self._policy.is_tied)
             if self._settings.lora is not None:
-                write_adapters(adapter_weights, self._settings.lora, folder / _ADAPTERS)
+                base = self._settings.base_model or str(self._settings.model)
+                write_adapters(adapter_weights, self._settings.lora, folder / _ADAPTERS, base)
             path = self._settings.tokenizer or str(self._settings.model)
             source = ModelSource(path=path, trust_remote_code=self._settings.trust_remote_code)
             copy_tokenizer(source, folder, self._settings.chat_template)
@@ -181,6 +194,15 @@ class DeepSpeedLearner(ZeroEngine):
 
     def load(self, folder: Path) -> None:
         super().load(folder / _STATE)
+
+
+def _choose_adapters(lora: Lora | None, folder: Path | None) -> dict[str, Tensor] | None:
+    """Those of an exported model, else those that the recipe begins with, if any."""
+    if lora is None:
+        return None
+    if folder is not None:
+        return read_adapters(folder / _ADAPTERS)
+    return None if lora.path is None else read_foreign_adapters(Path(lora.path), lora)
 
 
 # --- what an update was like ---------------------------------------------------------------------------------------
@@ -205,15 +227,19 @@ class _Sums:
         self.ratio_error = torch.maximum(self.ratio_error, terms.ratio_error)
         return self
 
-    def over_ranks(self) -> tuple[dict[str, float], float]:
-        terms, error = sum_over_ranks(self.terms), max_over_ranks(self.ratio_error)
+    def over_ranks(self, sum_over_shares: Callable[[Tensor], Tensor]) -> tuple[dict[str, float], float]:
+        terms, error = sum_over_shares(self.terms), max_over_ranks(self.ratio_error)
         return dict(zip(_SUMMED, terms.tolist(), strict=True)), float(error)
 
 
 def _metrics(
-    sums: _Sums, normaliser: Normaliser, settings: UpdateSettings, grad_norm: float, micro_batches: int
+    sums: tuple[Mapping[str, float], float],
+    normaliser: Normaliser,
+    settings: UpdateSettings,
+    grad_norm: float,
+    micro_batches: int,
 ) -> UpdateMetrics:
-    terms, ratio_error = sums.over_ranks()
+    terms, ratio_error = sums
     return UpdateMetrics(
         fault=None,
         loss=terms["loss"],

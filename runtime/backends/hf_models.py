@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ __all__ = [
     "load_tokenizer",
     "make_model",
     "make_tokenizer",
+    "without_progress_bars",
     "write_model",
 ]
 
@@ -46,6 +48,9 @@ CHAT_TEMPLATE = (
 _BYTES = 256
 UNKNOWN = "<|unknown|>"
 """Token for words that a word-level vocabulary lacks."""
+
+
+_DAY = date(2025, 1, 1)
 
 
 class VocabularyTooSmall(ValueError):
@@ -99,7 +104,7 @@ class ModelTokenizer:
         thinking: bool = True,
         tools: Sequence[Mapping[str, Any]] = (),
     ) -> str:
-        options: dict[str, Any] = {} if thinking else {"enable_thinking": False}
+        options: dict[str, Any] = {"strftime_now": _same_day} | ({} if thinking else {"enable_thinking": False})
         text = self._tokenizer.apply_chat_template(
             [dict(message) for message in messages],
             tools=[dict(tool) for tool in tools] or None,
@@ -124,6 +129,11 @@ class ModelTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         text = self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return str(text)
+
+
+def _same_day(format_: str) -> str:
+    """Stand in for the clock that some templates ask: a run that is resumed on another day must render the same."""
+    return _DAY.strftime(format_)
 
 
 def load_tokenizer(source: ModelSource, chat_template: str | None = None) -> ModelTokenizer:
@@ -229,7 +239,7 @@ def make_model(init: Init, tokenizer: PreTrainedTokenizerBase, seed: int, folder
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    with _without_progress_bars():
+    with without_progress_bars():
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
@@ -238,7 +248,7 @@ def load_causal_model(source: ModelSource, dtype: str, attention: str) -> PreTra
     """Load the model of a folder, with a precision and an attention."""
     from transformers import AutoModelForCausalLM
 
-    with _without_progress_bars():
+    with without_progress_bars():
         model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
             source.path,
             trust_remote_code=source.trust_remote_code,
@@ -248,11 +258,14 @@ def load_causal_model(source: ModelSource, dtype: str, attention: str) -> PreTra
     return model
 
 
-def write_model(model: PreTrainedModel, tensors: NamedTensors, folder: Path, file_bytes: int = 5 * 10**9) -> None:
-    """Write weights as safetensors, one file in memory at a time, and the model's configuration with nothing tied."""
+def write_model(
+    model: PreTrainedModel, tensors: NamedTensors, folder: Path, *, tied: bool, file_bytes: int = 5 * 10**9
+) -> None:
+    """Write weights as safetensors, one file in memory at a time, and the model's configuration; `tied` says whether
+    the output layer is the embedding and so not among the weights."""
     folder.mkdir(parents=True, exist_ok=True)
     config = deepcopy(model.config)
-    config.tie_word_embeddings = False
+    config.tie_word_embeddings = tied
     config.save_pretrained(folder)
     if model.generation_config is not None:
         model.generation_config.save_pretrained(folder)
@@ -324,7 +337,7 @@ def _pretrained_tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:
 
 
 @contextmanager
-def _without_progress_bars() -> Iterator[None]:
+def without_progress_bars() -> Iterator[None]:
     """Hide the library's progress bars, which would run through the run's own view."""
     from transformers.utils import logging
 

@@ -11,9 +11,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -33,6 +34,7 @@ __all__ = [
     "named_adapters",
     "peft_name",
     "read_adapters",
+    "read_foreign_adapters",
     "write_adapters",
 ]
 
@@ -53,14 +55,14 @@ class AdaptedLinear(nn.Linear):
         self.override: tuple[Tensor, Tensor] | None = None
         """Another A and B, used instead."""
         self._scale = lora.alpha / lora.rank
-        self._dropout = lora.dropout
+        self.dropout = lora.dropout
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as of the layer that it stands in for
         base = super().forward(input)
         if self.is_disabled:
             return base
         down, up = self.override or (self.lora_A, self.lora_B)
-        low_rank = functional.linear(functional.dropout(input, self._dropout, self.training), down)
+        low_rank = functional.linear(functional.dropout(input, self.dropout, self.training), down)
         return base + functional.linear(low_rank * self._scale, up)
 
     def merged(self) -> Tensor:
@@ -136,7 +138,8 @@ def peft_name(name: str) -> str:
     return f"base_model.model.{name}.weight"
 
 
-def write_adapters(weights: Mapping[str, Tensor], lora: Lora, folder: Path) -> None:
+def write_adapters(weights: Mapping[str, Tensor], lora: Lora, folder: Path, base_model: str) -> None:
+    """Write adapters as PEFT does; `base_model` is what it loads them onto."""
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -144,7 +147,7 @@ def write_adapters(weights: Mapping[str, Tensor], lora: Lora, folder: Path) -> N
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": None,
+        "base_model_name_or_path": base_model,
         "r": lora.rank,
         "lora_alpha": lora.alpha,
         "lora_dropout": lora.dropout,
@@ -153,6 +156,39 @@ def write_adapters(weights: Mapping[str, Tensor], lora: Lora, folder: Path) -> N
         "inference_mode": True,
     }
     (folder / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def read_foreign_adapters(folder: Path, lora: Lora) -> dict[str, Tensor]:
+    """Read adapters that PEFT, or a run of ours, wrote; RunError where they are not such as the recipe says."""
+    key = "model.lora.path"
+    try:
+        config = json.loads((folder / _CONFIG).read_bytes())
+        weights = read_adapters(folder)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise RunError(f"{key}: '{folder}' holds no LoRA adapters as PEFT writes them: {error}") from error
+    if not isinstance(config, dict):
+        raise RunError(f"{key}: '{folder / _CONFIG}' is no JSON object")
+    for name, ours, theirs in _compare(config, lora, weights):
+        if ours != theirs:
+            raise RunError(
+                f"{key}: the adapters in '{folder}' have {name} {theirs}, the recipe {ours}: write it as they do"
+            )
+    return {name: tensor.float() for name, tensor in weights.items()}
+
+
+_PLAIN = {"use_dora": False, "use_rslora": False, "bias": "none", "modules_to_save": None, "rank_pattern": {}}
+"""Settings of PEFT that our adapters do not have, with the values that mean none."""
+
+
+def _compare(config: Mapping[str, Any], lora: Lora, weights: Mapping[str, Tensor]) -> Iterator[tuple[str, Any, Any]]:
+    """Name, value of the recipe and value of the adapters of all that must agree."""
+    yield "peft_type", "LORA", config.get("peft_type")
+    yield "rank", lora.rank, config.get("r")
+    yield "alpha", lora.alpha, config.get("lora_alpha")
+    yield from ((name, none, config.get(name) or none) for name, none in _PLAIN.items())
+    # PEFT may name its targets by a pattern: which there are is read off the weights
+    targets = {_last(name.rpartition(".lora_")[0]) for name in weights}
+    yield "targets", sorted(set(lora.targets)), sorted(targets)
 
 
 def read_adapters(folder: Path) -> dict[str, Tensor]:

@@ -18,12 +18,13 @@ from torch import Tensor, nn
 from ...dsl.model.recipe import DType
 from ..errors import RunError
 from ..learning.loss import Head, compute_logits, compute_logprobs
-from ..learning.packing import PackedRow, pack, scatter
+from ..learning.packing import PackedRow, scatter
 from ..protocols import Floats, LearnerSettings, NamedTensors, TrainSequence
 from .checks.packing_check import choose_head, choose_rows
 from .checks.rows import ATTENTION, OWN_ATTENTION, RowNetwork, RowReader, find_backbone, register_attention
 from .hf_models import ModelSource, load_causal_model
 from .lora import add_adapters, named_adapters
+from .sequence_parallel import join_sequence_group
 from .zero import ZeroEngine, gather_parameters, is_divided, load_divided
 
 if TYPE_CHECKING:
@@ -48,15 +49,23 @@ class Policy(RowNetwork):
     def __init__(self, settings: LearnerSettings) -> None:
         super().__init__()
         self.causal = load_causal(settings)
-        self.rows = RowReader(find_backbone(self.causal))
+        self.rows = RowReader(
+            find_backbone(self.causal),
+            join_sequence_group(settings.sequence_parallel),
+            shares_prefixes=settings.share_prefixes,
+        )
         self._logit_elements = settings.logit_elements
         self._head = Head(fp32=settings.fp32_head)
 
     def compute(self, row: PackedRow, *inputs: float) -> tuple[Tensor, Tensor]:
         (temperature,) = inputs
-        hidden_ND = self.rows.hidden_states(row).index_select(0, row.predict_N)
+        hidden_ND, part = self.rows.read(row, row.predict_N)
         hidden_ND, head_VD = self._join_bias(hidden_ND)
-        return compute_logprobs(hidden_ND, head_VD, row.targets_N, temperature, self._logit_elements, self._head)
+        targets_N = part.select(row.targets_N)
+        logprobs_N, entropy_N = part.join(
+            *compute_logprobs(hidden_ND, head_VD, targets_N, temperature, self._logit_elements, self._head)
+        )
+        return logprobs_N, entropy_N
 
     def check(self, run: Callable[[Callable[[], Any]], Any]) -> list[str]:
         """Prove that this model's log-probs are its own; return what a person should know."""
@@ -76,6 +85,11 @@ class Policy(RowNetwork):
         weight = self.causal.get_output_embeddings().weight
         assert isinstance(weight, Tensor)
         return weight
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether the output layer is the embedding."""
+        return self.output_layer is self.causal.get_input_embeddings().weight and self._output_bias is None
 
     @property
     def outside(self) -> list[Tensor]:
@@ -112,14 +126,14 @@ class FrozenPolicy:
         else:
             self._policy.to(device).eval()
             self.notes = self._policy.check(lambda work: work())
-        self._capacity = 0 if self._policy.rows.kind.is_alone else settings.tokens_per_micro_batch
+        self._capacity = settings.tokens_per_micro_batch
         self._device = device
 
     def logprobs(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
         if self._engine is not None:
             engine = self._engine
             return scatter(*engine.outputs(sequences, lambda row: engine(row, temperature)[0]), sequences)
-        rows = pack(sequences, self._capacity, self._device)
+        rows = self._policy.rows.pack(sequences, self._capacity, self._device)
         with torch.no_grad():
             return scatter(rows, [self._policy(row, temperature)[0] for row in rows], sequences)
 

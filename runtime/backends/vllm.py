@@ -91,7 +91,7 @@ class VllmSampler:
         self._settings = settings
         self._decode = decode
         self._core = start_core(settings)
-        self._version = _NO_WEIGHTS if settings.weights_follow else 0
+        self._version = _NO_WEIGHTS if settings.weights_follow else settings.version
         self._outcomes: Sequence[Outcome] = ()
         """Of the last sync, of each worker."""
         self._probe_limit: float | None = None

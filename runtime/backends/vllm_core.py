@@ -35,10 +35,22 @@ def start_core(settings: SamplerSettings) -> InprocClient:
         config = EngineArgs(**_engine_args(settings)).create_engine_config()
         # the engine collects garbage several times while it starts, each time among all that was ever imported
         gc.freeze()
-        core = InprocClient(config, Executor.get_class(config), log_stats=False)
+        with _name_shortage():
+            core = InprocClient(config, Executor.get_class(config), log_stats=False)
     if settings.lora is not None and current_platform.is_cpu():
         core.collective_rpc(multiply_once)
     return core
+
+
+@contextmanager
+def _name_shortage() -> Iterator[None]:
+    """Turn the engine's refusal of a cache that the machine has no room for into what it is."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        if "vailable memory" in str(error) or "can't allocate memory" in str(error):
+            raise MemoryError(str(error)) from error
+        raise
 
 
 def stop_core(core: InprocClient) -> None:

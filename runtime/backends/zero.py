@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.distributed
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ...dsl.model.recipe import DType, Offload
 from ..errors import RunError
-from ..learning.packing import PackedRow, compute_normaliser, make_idle_row, pack
+from ..learning.packing import PackedRow, compute_normaliser, make_idle_row
 from ..protocols import LearnerSettings, Normaliser, OptimizerSettings, TrainSequence
 from ..seeds import derive
 from .checkpoint.pickles import RestrictedLoader
@@ -38,6 +38,7 @@ __all__ = [
     "is_divided",
     "load_divided",
     "max_over_ranks",
+    "prepare_deepspeed",
     "sum_over_ranks",
 ]
 
@@ -46,7 +47,8 @@ Forward = Callable[[PackedRow], Tensor]
 
 class ZeroEngine:
     """One rank of a network. With several ranks each gets its share of the sequences, and all are called alike; the
-    launcher has then made the process group. A network without trainable parameters is only read."""
+    launcher has then made the process group. Ranks that divide rows between them get the same share. A network without
+    trainable parameters is only read."""
 
     def __init__(self, network: RowNetwork, settings: LearnerSettings, outside: Sequence[Tensor] = ()) -> None:
         """`outside` are parameters that the network reads without calling the module that holds them."""
@@ -58,12 +60,12 @@ class ZeroEngine:
         self._capacity = settings.tokens_per_micro_batch
         self._has_decay = settings.optimizer.weight_decay > 0
         self._seed = settings.seed
+        self._ranks_per_share = settings.sequence_parallel
         self._is_all_trainable = all(parameter.requires_grad for parameter in network.parameters())
         self._engine, self._optimizer = _start_engine(network, settings, outside)
         self._gradients = _GRADIENTS[settings.zero](self._engine)
         self.notes = network.check(self)
-        if network.rows.kind.is_alone:
-            self._capacity = 0
+        self._reader = network.rows
 
     def __call__(self, *inputs: Any) -> Any:
         return self._engine(*inputs)
@@ -96,7 +98,8 @@ class ZeroEngine:
             for at, row in enumerate(rows):
                 self._engine.set_gradient_accumulation_boundary(at == len(rows) - 1)
                 share = idle(self._idle_row).sum() * 0.0 if row is None else loss(row)
-                # ranks average their gradients; the divisor is already that of all of them
+                # ranks average their gradients; the divisor is already that of all of them, and of a row that they
+                # divide each has only its own part of the gradient
                 self._engine.backward(share * torch.distributed.get_world_size(), scale_wrt_gas=False)
         return self._gradients.norm(), len(rows)
 
@@ -113,16 +116,21 @@ class ZeroEngine:
 
     def _pack(self, sequences: Sequence[TrainSequence]) -> list[PackedRow | None]:
         """Pack this rank's micro-batches; None where it has none left and another rank still has."""
-        rows = pack(sequences, self._capacity, self.device)
+        rows = self._reader.pack(sequences, self._capacity, self.device)
         most = int(max_over_ranks(torch.tensor(len(rows), device=self.device)))
         return [*rows, *[None] * (most - len(rows))]
 
     def compute_global_normaliser(self, sequences: Sequence[TrainSequence]) -> Normaliser:
         """Count tokens and sequences over all ranks: the divisor of an update."""
         own = compute_normaliser(sequences)
-        counts = sum_over_ranks(torch.tensor([own.tokens, own.sequences], device=self.device))
+        counts = self.sum_over_shares(torch.tensor([own.tokens, own.sequences], device=self.device))
         tokens, number = counts.tolist()
         return Normaliser(tokens=tokens, sequences=number)
+
+    def sum_over_shares(self, values: Tensor) -> Tensor:
+        """Sum what ranks have of their shares of the sequences, each share once."""
+        is_first = torch.distributed.get_rank() % self._ranks_per_share == 0
+        return sum_over_ranks(values if is_first else torch.zeros_like(values))
 
     # --- a step, or none
 
@@ -218,24 +226,72 @@ def is_divided(settings: LearnerSettings) -> bool:
 
 @contextmanager
 def load_divided(settings: LearnerSettings) -> Iterator[None]:
-    """Let `transformers` divide each weight among the ranks as soon as it is read: none ever holds the whole model."""
+    """Let `transformers` build a model of parts, and each rank read its own: none ever holds the whole model."""
     if not is_divided(settings):
         yield
         return
     from deepspeed.runtime.zero.partition_parameters import DeepSpeedTensorOverride
+    from transformers import modeling_utils
     from transformers.integrations.deepspeed import set_hf_deepspeed_config, unset_hf_deepspeed_config
 
-    zero = _prepare_deepspeed().zero
-    announced, init = _Announced(_config(settings, 0)), zero.Init
+    zero = prepare_deepspeed().zero
+    announced, loading = _Announced(_config(settings, 0)), cast(Any, modeling_utils)
+    init, load = zero.Init, loading._load_state_dict_into_zero3_model
+
+    class Divided(init):  # type: ignore[misc, valid-type]
+        """Sends nothing around: what a weight is before it is read, nobody reads."""
+
+        def _zero_init_param(self, parameter: nn.Parameter) -> None:
+            self._convert_to_deepspeed_param(parameter)
+            parameter.partition()  # type: ignore[attr-defined]
+
     # buffers keep their precision, as in a model that is loaded whole: rotary frequencies are useless in half of it
-    zero.Init = partial(init, tensor_overrides=[DeepSpeedTensorOverride.device])
+    zero.Init = partial(Divided, tensor_overrides=[DeepSpeedTensorOverride.device])
+    loading._load_state_dict_into_zero3_model = _read_parts
     # only a weak reference is kept of it
     set_hf_deepspeed_config(announced)
     try:
         yield
     finally:
         unset_hf_deepspeed_config()
-        zero.Init = init
+        zero.Init, loading._load_state_dict_into_zero3_model = init, load
+
+
+def _read_parts(model: Any, tensors: dict[str, Tensor], settings: Any = None) -> tuple[list[str], set[str]]:
+    """Copy this rank's part of each tensor of the files, which are mapped and not read yet; return what is wrong, and
+    the names that no file has. `transformers` itself gathers each weight at all ranks and sends it from the first."""
+    from transformers.integrations.deepspeed import _apply_weight_conversions_to_state_dict
+
+    if settings is not None and settings.weight_mapping:
+        tensors = _apply_weight_conversions_to_state_dict(model, dict(tensors), settings.weight_mapping)
+        model._weight_conversions = settings.weight_mapping
+    missing, problems = set(model.state_dict()), list[str]()
+    held = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
+    for given, tensor in tensors.items():
+        prefixed = f"{model.base_model_prefix}.{given}"
+        name = prefixed if prefixed in missing else given
+        if name not in missing:
+            continue
+        own = held[name]
+        if tensor.shape != whole_shape(own):
+            problems.append(f"{name} is {tuple(tensor.shape)} in its file and {tuple(whole_shape(own))} in the model")
+            continue
+        _copy_part(own, tensor)
+        own._is_hf_initialized = True
+        missing.discard(name)
+    return problems, missing
+
+
+@torch.no_grad()
+def _copy_part(own: Any, whole: Tensor) -> None:
+    """Copy what this rank holds of a tensor: a stretch of it, flattened, whose end may be padding."""
+    if not hasattr(own, "ds_tensor"):
+        own.copy_(whole)
+        return
+    flat, size = whole.flatten(), own.ds_tensor.ds_numel
+    start = size * torch.distributed.get_rank(own.ds_process_group)
+    held = max(0, min(size, flat.numel() - start))
+    own.ds_tensor.narrow(0, 0, held).copy_(flat.narrow(0, min(start, flat.numel()), held))
 
 
 class _Announced:
@@ -329,7 +385,7 @@ _GRADIENTS: Mapping[int, Callable[[DeepSpeedEngine], _WholeGradients | _Partitio
 def _start_engine(
     network: nn.Module, settings: LearnerSettings, outside: Sequence[Tensor]
 ) -> tuple[DeepSpeedEngine, torch.optim.Optimizer]:
-    deepspeed = _prepare_deepspeed()
+    deepspeed = prepare_deepspeed()
     for parameter in outside if settings.zero == 3 else ():
         deepspeed.zero.register_external_parameter(network, parameter)
     trainable = _trainable(network)
@@ -355,7 +411,8 @@ def _start_engine(
     return engine, wrapped
 
 
-def _prepare_deepspeed() -> Any:
+def prepare_deepspeed() -> Any:
+    """Return the module, imported without a word, in a process that has its group."""
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     import deepspeed
     import deepspeed.ops

@@ -5,7 +5,7 @@ A line is an object, either
     {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}, ...]}
 
 with roles `system`, `user`, `tool` and `assistant`, and optionally `score` (1.0), `success` (true), `environment`,
-`task` and `difficulty`, which `data.keep` may use; or an episode as a run records it (schemas/episode.v1.json).
+`task` and `difficulty`, which `data.keep` may use; or an episode as a run records it (schemas/episode.v2.json, and v1).
 Assistant messages are trained on, except where a message has `"learn": false` or a recorded reply held no action.
 
 A line of a file of pairs has a prompt and two continuations, each a reply or a list of messages:
@@ -28,6 +28,8 @@ from typing import Any
 from ..agents.messages import Message
 from ..errors import RunError
 from ..rollout.episode import Task
+from ..storage.episode_log import EpisodePurpose
+from ..storage.episode_reader import EPISODES, episode_files, read_chunks
 
 __all__ = ["Conversation", "ConversationReply", "read_conversations", "read_episodes", "read_preferences"]
 
@@ -66,10 +68,12 @@ def read_preferences(path: Path) -> list[tuple[Conversation, Conversation]]:
 
 def read_episodes(folder: Path) -> list[Conversation]:
     """Read a run's episodes on training tasks, never those of its evaluations: `source: episodes`."""
-    if not (folder / "episodes").is_dir():
+    if not (folder / EPISODES).is_dir():
         raise RunError(f"data: '{folder}' is not a run folder: it has no 'episodes'")
-    files = sorted((folder / "episodes").glob("*.jsonl"))
-    lines = [line for file in files for line in _lines(file) if line[1].get("purpose") == "train"]
+    files = episode_files(folder / EPISODES)
+    read = {".gz": _packed_lines}
+    lines = [line for file in files for line in read.get(file.suffix, _lines)(file)]
+    lines = [line for line in lines if line[1].get("purpose") == EpisodePurpose.TRAIN]
     found = [_conversation(data, where) for where, data in lines if data.get("turns")]
     if not found:
         raise RunError(f"data: '{folder}' has no episodes of training tasks: run it with 'checkpoint.episodes: all'")
@@ -78,10 +82,25 @@ def read_episodes(folder: Path) -> list[Conversation]:
 
 def _lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RunError(f"data: cannot read '{path}': {error}") from error
-    for number, line in enumerate(lines, 1):
+    yield from _parse_lines(path, text)
+
+
+def _packed_lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    try:
+        chunks = list(read_chunks(path))
+        text = b"".join(chunk.data for chunk in chunks).decode()
+    except (OSError, ValueError) as error:
+        raise RunError(f"data: cannot read '{path}': {error}") from error
+    if problem := next((chunk.problem for chunk in chunks if chunk.problem), None):
+        raise RunError(f"data: '{path}': {problem}")
+    yield from _parse_lines(path, text)
+
+
+def _parse_lines(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         where = f"{path}:{number}"
@@ -111,7 +130,7 @@ def _conversation(data: Mapping[str, Any], where: str) -> Conversation:
 
 def _from_record(data: Mapping[str, Any]) -> Conversation:
     if len(data.get("segments", ())) > 1:
-        raise ValueError("an episode of several segments (by 'memory' or 'reflection') is not one conversation")
+        raise ValueError("an episode of several segments is not one conversation")
     return Conversation(
         opening=tuple(Message(each["role"], each["content"]) for each in data["opening"]),
         replies=tuple(_recorded_replies(data["turns"])),

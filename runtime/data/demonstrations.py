@@ -282,7 +282,7 @@ class Demonstrator:
 
     def _reply(self, text: str, what: str, *, trained: bool = True) -> list[int]:
         try:
-            ids = [*self.encode(text), self.chat.end_of_reply] if trained else self.chat.reply(text)
+            ids = [*self.encode(self.chat.write(text)), self.chat.end_of_reply] if trained else self.chat.reply(text)
         except UnknownWord as error:
             raise RunError(f"demonstrations, {what}: {error}") from error
         if self.chat.end_of_reply in ids[:-1]:

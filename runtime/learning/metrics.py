@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import comb, fsum, isfinite, nan
 
 import numpy as np
@@ -15,8 +16,11 @@ from .reward import Scored
 from .turn_rewards import Float64s
 
 __all__ = [
+    "EvalOutcomes",
+    "Share",
     "bootstrap",
     "critic_metrics",
+    "eval_outcomes",
     "group_metrics",
     "mean",
     "pass_at",
@@ -109,6 +113,57 @@ def bootstrap(values: Sequence[float], confidence: float, seed: int) -> tuple[fl
     tail = (1 - confidence) / 2
     low, high = np.quantile(data[draws].mean(axis=1), [tail, 1 - tail])
     return float(low), float(high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A mean over tasks, with its bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalOutcomes:
+    """How episodes of an evaluation went, and why they ended."""
+
+    episodes: int
+    """Those that counted: without faults."""
+    tasks: int
+    faults: int
+    success: Share
+    invalid_replies: Share
+    """Share of replies without an action."""
+    truncated: Share
+    """Share of episodes that ran out of turns or tokens."""
+    endings: Mapping[str, int]
+    """Episodes by reason, the most frequent first; faults too."""
+
+
+def eval_outcomes(groups: Sequence[Sequence[Episode]], confidence: float, seed: int) -> EvalOutcomes:
+    """Compute the outcomes of groups of episodes, task by task, so that each task counts as much as the others."""
+    counted = [[each for each in group if each.ending.trainable] for group in groups]
+    counted = [group for group in counted if group]
+
+    def share(values: Iterable[float]) -> Share:
+        known = list(values)
+        low, high = bootstrap(known, confidence, seed)
+        return Share(value=mean(known), low=low, high=high)
+
+    endings = Counter(each.ending.value for group in groups for each in group)
+    return EvalOutcomes(
+        episodes=sum(map(len, counted)),
+        tasks=len(counted),
+        faults=sum(not each.ending.trainable for group in groups for each in group),
+        success=share(mean(each.success for each in group) for group in counted),
+        invalid_replies=share(
+            sum(each.invalid_turns for each in group) / max(sum(each.num_turns for each in group), 1)
+            for group in counted
+        ),
+        truncated=share(mean(each.ending.truncated for each in group) for group in counted),
+        endings=dict(sorted(endings.items(), key=lambda item: (-item[1], item[0]))),
+    )
 
 
 def pass_at(k: int, samples: int, successes: int) -> float:

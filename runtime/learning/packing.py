@@ -1,7 +1,8 @@
 """Sequence packing: rows without padding, and attention that keeps the sequences of a row apart.
 
 Attention lays the sequences of a row below each other, and since they are causal and short ones end early, needs no
-mask; rows hold sequences of similar length, so little is wasted.
+mask; rows hold sequences of similar length, so little is wasted. A row may hold what its sequences begin with in common
+once: then their paths through it overlap, and attention has the row's prefix tree.
 
 Shapes: T tokens of a row, S sequences in it, L tokens of its longest, N trained tokens, H heads, E width of a head.
 """
@@ -10,16 +11,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from ...dsl.model.algorithm import Level
 from ..protocols import Floats, Normaliser, TrainSequence
+from .prefixes.attention import TreeLayout, attend_along_paths, build_tree_layout, is_supported
+from .prefixes.tree import SharedOrder, find_nodes, find_paths, plan_shared_rows
 
 __all__ = [
     "MaskPattern",
@@ -40,10 +44,23 @@ __all__ = [
 class RowLayout:
     """Layout of a row's tokens for attention, one sequence per line."""
 
+    tokens: int
+    """Of the whole row."""
     spread_SL: Tensor
     """Index in the row of each token; any index where a sequence has ended."""
     collect_T: Tensor
-    """Index of each of the row's tokens in the flattened S x L."""
+    """Index of each of the row's tokens in the flattened S x L; the first one where sequences share it."""
+    lengths_S: tuple[int, ...]
+    tree: TreeLayout | None
+    """None where sequences share nothing."""
+    parts: tuple[RowLayout, ...]
+    """Layouts of some of the sequences each, to be laid out one after the other: all paths of a tree at the same time
+    would take several times the row's memory."""
+
+    @property
+    def paths(self) -> list[Tensor]:
+        """Indices in the row of the tokens of each sequence."""
+        return [path_L[:length] for path_L, length in zip(self.spread_SL, self.lengths_S, strict=True)]
 
 
 class UnsupportedAttention(ValueError):
@@ -123,9 +140,12 @@ def _episode_key(at: int, sequence: TrainSequence) -> tuple[bool, int]:
     return (True, at) if sequence.episode is None else (False, sequence.episode)
 
 
-def pack(sequences: Sequence[TrainSequence], capacity: int, device: torch.device) -> list[PackedRow]:
+def pack(
+    sequences: Sequence[TrainSequence], capacity: int, device: torch.device, *, shares_prefixes: bool = False
+) -> list[PackedRow]:
     """Pack sequences into rows of at most `capacity` tokens, without untrained sequences and without what follows the
-    last trained token. A longer sequence has a row of its own."""
+    last trained token. A longer sequence has a row of its own. `shares_prefixes` holds what sequences of a row begin
+    with in common once."""
     for at, sequence in enumerate(sequences):
         _check_sequence(at, sequence, sequences[0])
     used = [
@@ -133,7 +153,19 @@ def pack(sequences: Sequence[TrainSequence], capacity: int, device: torch.device
     ]
     counts = _count_by_episode(sequences)
     episode_lengths = [counts[_episode_key(at, sequence)] for at, sequence in enumerate(sequences)]
-    return [_build_row(members, sequences, used, episode_lengths, device) for members in plan_rows(used, capacity)]
+    rows = _plan_shared_rows(sequences, used, capacity) if shares_prefixes else None
+    if rows is None:
+        rows = [SharedOrder(members=row, shared=(0,) * len(row)) for row in plan_rows(used, capacity)]
+    return [_build_row(row, sequences, used, episode_lengths, device) for row in rows]
+
+
+def _plan_shared_rows(
+    sequences: Sequence[TrainSequence], used: Sequence[int], capacity: int
+) -> list[SharedOrder] | None:
+    known = [at for at, length in enumerate(used) if length]
+    trained = [int(sequences[at].loss_mask.sum()) for at in known]
+    rows = plan_shared_rows([sequences[at].ids[: used[at]] for at in known], trained, capacity)
+    return rows and [replace(row, members=tuple(known[at] for at in row.members)) for row in rows]
 
 
 def plan_rows(lengths: Sequence[int], capacity: int) -> list[tuple[int, ...]]:
@@ -170,10 +202,8 @@ def unpack(rows: Sequence[PackedRow], values: Sequence[Tensor], sequences: Seque
     """Return values of all tokens to their sequences; 0 where a sequence was left out."""
     out = [np.zeros(len(sequence.ids), np.float32) for sequence in sequences]
     for row, values_T in zip(rows, values, strict=True):
-        (starts,) = torch.nonzero(row.positions_T.cpu() == 0, as_tuple=True)
-        pieces = torch.tensor_split(values_T.float().cpu(), starts[1:])
-        for member, piece in zip(row.members, pieces, strict=True):
-            out[member][: len(piece)] = piece.numpy()
+        for member, path in zip(row.members, row.layout.paths, strict=True):
+            out[member][: len(path)] = values_T.float()[path].cpu().numpy()
     return out
 
 
@@ -203,18 +233,28 @@ def packed_attention(
         raise UnsupportedAttention(f"'{name}' passes 'is_causal: false', and a row's attention is causal")
     if not query.shape[2] == key.shape[2] == value.shape[2] == len(layout.collect_T):
         raise UnsupportedAttention(f"'{name}' passes a 'key' for other tokens than those of the row")
-    bias = _combine_masks(attention_mask, position_bias, sliding_window, layout)
     attend = _attend_fused if softcap is None and s_aux is None else _attend_plainly
-    out_SHLE = attend(
-        *(_unpack_states(states, layout) for states in (query, key, value)),
-        bias=bias,
-        scaling=query.shape[-1] ** -0.5 if scaling is None else scaling,
-        dropout=dropout,
-        softcap=softcap,
-        sinks_H=s_aux,
-    )
-    out_THE = out_SHLE.transpose(1, 2).flatten(0, 1).index_select(0, layout.collect_T)
-    return out_THE[None], None
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+
+    def attend_part(part: RowLayout, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        out_SHLE = attend(
+            *(_unpack_states(states, part) for states in (query, key, value)),
+            bias=_combine_masks(attention_mask, position_bias, sliding_window, part),
+            scaling=scaling,
+            dropout=dropout,
+            softcap=softcap,
+            sinks_H=s_aux,
+        )
+        return out_SHLE.transpose(1, 2).flatten(0, 1).index_select(0, part.collect_T)
+
+    if layout.tree is None:
+        return attend_part(layout, query, key, value)[None], None
+    is_causal_alone = _combine_masks(attention_mask, position_bias, sliding_window, layout) is None
+    if is_causal_alone and attend is _attend_fused and not dropout and is_supported(query, key, value):
+        return attend_along_paths(query, key, value, layout.tree, scaling)[None], None
+    # what a part lays out is made again in the backward pass instead of being kept
+    parts = [checkpoint(attend_part, part, query, key, value, use_reentrant=False) for part in layout.parts]
+    return torch.cat(parts)[None], None
 
 
 _PASSED_THROUGH = {
@@ -304,9 +344,9 @@ def _causal_pattern(longest: int, window: int | None, device: torch.device) -> T
 
 def _unpack_pairs(pairs: Tensor, layout: RowLayout) -> Tensor:
     """Return what a model says of each pair of tokens of the row, for the pairs within a sequence."""
-    tokens = len(layout.collect_T)
-    if pairs.ndim != 4 or pairs.shape[0] != 1 or pairs.shape[2:] != (tokens, tokens):
-        raise UnsupportedAttention(f"a mask or bias of the shape {tuple(pairs.shape)} for a row of {tokens} tokens")
+    if pairs.ndim != 4 or pairs.shape[0] != 1 or pairs.shape[2:] != (layout.tokens, layout.tokens):
+        shape = tuple(pairs.shape)
+        raise UnsupportedAttention(f"a mask or bias of the shape {shape} for a row of {layout.tokens} tokens")
     spread_SL = layout.spread_SL
     return pairs[0].transpose(0, 2)[spread_SL[:, None, :], spread_SL[:, :, None]].permute(0, 3, 1, 2)
 
@@ -345,15 +385,16 @@ _PER_TOKEN = (
 
 
 def _build_row(
-    members: tuple[int, ...],
+    order: SharedOrder,
     sequences: Sequence[TrainSequence],
     used: Sequence[int],
     episode_lengths: Sequence[int],
     device: torch.device,
 ) -> PackedRow:
-    chosen = [sequences[member] for member in members]
-    lengths = np.array([used[member] for member in members])
-    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    members, chosen = order.members, [sequences[member] for member in order.members]
+    lengths = [used[member] for member in members]
+    paths = find_paths(lengths, order.shared)
+    own = [slice(common, length) for common, length in zip(order.shared, lengths, strict=True)]
     places = [np.flatnonzero(sequence.loss_mask) for sequence in chosen]
 
     def gather(name: str) -> Tensor | None:
@@ -371,10 +412,11 @@ def _build_row(
     counts = np.array([len(at) for at in places])
     return PackedRow(
         members=members,
-        ids_T=concatenate([sequence.ids[:length] for sequence, length in zip(chosen, lengths, strict=True)]),
-        positions_T=concatenate([np.arange(length) for length in lengths]),
-        layout=_build_layout(lengths, starts, device),
-        predict_N=concatenate([at + start - 1 for at, start in zip(places, starts, strict=True)]),
+        ids_T=concatenate([sequence.ids[part] for sequence, part in zip(chosen, own, strict=True)]),
+        positions_T=concatenate([np.arange(part.start, part.stop) for part in own]),
+        layout=_build_tree_layout(paths, order.shared, device) if any(order.shared) else _build_layout(paths, device),
+        # the last token that sequences share predicts the next one of each
+        predict_N=concatenate([path[at - 1] for at, path in zip(places, paths, strict=True)]),
         targets_N=targets.long(),
         sequence_N=torch.from_numpy(np.repeat(np.arange(len(members)), counts)).to(device),
         turn_N=torch.from_numpy(_number_turns(places)).to(device),
@@ -397,12 +439,38 @@ def _number_turns(places: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.cumsum(begins) - 1
 
 
-def _build_layout(lengths_S: NDArray[np.int64], starts_S: NDArray[np.int64], device: torch.device) -> RowLayout:
-    longest = int(lengths_S.max())
-    column_L = np.arange(longest)
+_PART = 2
+"""Tokens of a part of a tree's sequences, as a multiple of the row's."""
+
+
+def _build_tree_layout(paths: Sequence[NDArray[np.int64]], shared: Sequence[int], device: torch.device) -> RowLayout:
+    whole = _build_layout(paths, device, shared)
+    parts, start = list[RowLayout](), 0
+    for end in range(1, len(paths) + 1):
+        longest = max(map(len, paths[start : end + 1]))
+        if end == len(paths) or (end + 1 - start) * longest > _PART * whole.tokens:
+            parts.append(_build_layout(paths[start:end], device, shared[start:end], whole.tokens))
+            start = end
+    return replace(whole, tree=build_tree_layout(find_nodes(paths, shared), device), parts=tuple(parts))
+
+
+def _build_layout(
+    paths: Sequence[NDArray[np.int64]],
+    device: torch.device,
+    shared: Sequence[int] | None = None,
+    tokens: int | None = None,
+) -> RowLayout:
+    lengths_S, shared_S = np.array([len(path) for path in paths]), np.array(shared or [0] * len(paths))
+    column_L = np.arange(lengths_S.max())
     inside_SL = column_L < lengths_S[:, None]
-    spread_SL = np.where(inside_SL, starts_S[:, None] + column_L, 0)
+    spread_SL = np.zeros(inside_SL.shape, np.int64)
+    spread_SL[inside_SL] = np.concatenate(paths)
+    collect_T = np.flatnonzero(inside_SL & (column_L >= shared_S[:, None]))
     return RowLayout(
+        tokens=len(collect_T) if tokens is None else tokens,
         spread_SL=torch.from_numpy(spread_SL).to(device),
-        collect_T=torch.from_numpy(np.flatnonzero(inside_SL)).to(device),
+        collect_T=torch.from_numpy(collect_T).to(device),
+        lengths_S=tuple(lengths_S.tolist()),
+        tree=None,
+        parts=(),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 import numpy as np
@@ -16,6 +16,7 @@ from ..rollout.episode import Episode, Group
 from .advantage import compute_advantages, compute_value_targets
 from .filters import LossMask, MaskPolicies, has_large_advantage, is_countable, keeps_group, mask_episode, top_groups
 from .reward import Scales, Scored, StepNames, assign_turn_rewards, normalise_rewards, score_episode
+from .training_record import LeftOut, TrainingRecord
 from .turn_rewards import Float64s, TurnRewards
 
 __all__ = [
@@ -37,6 +38,8 @@ class TrainingBatch:
     kept_groups: int
     masked: Counter[str]
     """Masked episodes by reason."""
+    records: Mapping[Episode, TrainingRecord] = field(default_factory=dict)
+    """What became of each episode that was scored."""
 
     @property
     def sequences(self) -> list[TrainSequence]:
@@ -87,8 +90,10 @@ def _attach_to_episode(each: Scored, found: Iterator[Floats]) -> Scored:
 def build_training_batch(groups: Sequence[Sequence[Scored]], stage: Stage, step_names: StepNames) -> TrainingBatch:
     """Build the sequences of groups from `score_groups`."""
     settings = stage.algorithm
-    kept = [group for group in groups if keeps_group(group, settings, step_names)]
-    kept = [kept[place] for place in top_groups(kept, settings.filter.top_share)]
+    passing = [at for at, group in enumerate(groups) if keeps_group(group, settings, step_names)]
+    top = top_groups([groups[at] for at in passing], settings.filter.top_share)
+    chosen = [passing[place] for place in top]
+    kept = [groups[at] for at in chosen]
     policies = MaskPolicies.of(stage.agent, settings.filter.episodes)
     masks = [[mask_episode(each, policies, step_names) for each in group] for group in kept]
     turn_rewards = [
@@ -98,21 +103,46 @@ def build_training_batch(groups: Sequence[Sequence[Scored]], stage: Stage, step_
     advantages = compute_advantages(turn_rewards, settings.advantage) if kept else []
     large = has_large_advantage(advantages, settings.advantage.drop_below)
     critic_columns = _critic_columns(turn_rewards, settings.advantage)
-    numbers = count()
-    trained_groups = [
-        [
-            sequence
-            for each, mask, tokens, values, is_large in zip(*parts, strict=True)
-            if is_large and any(mask.turns)
-            for sequence in to_train_sequences(each.episode, mask, {"advantages": tokens, **values}, next(numbers))
-        ]
-        for parts in zip(kept, masks, advantages, critic_columns, large, strict=True)
-    ]
+    numbers, records = count(), _record_dropped(groups, passing, chosen)
+    trained_groups: list[list[TrainSequence]] = []
+    for parts in zip(kept, masks, advantages, critic_columns, large, strict=True):
+        trained_groups.append([])
+        for each, mask, tokens, values, is_large in zip(*parts, strict=True):
+            reason = _reason_left_out(mask, is_large)
+            records[each.episode] = TrainingRecord(
+                reward=each.total, kept=not reason, reason=reason, turns=mask.turns, advantages=tokens
+            )
+            if not reason:
+                columns = {"advantages": tokens, **values}
+                trained_groups[-1] += to_train_sequences(each.episode, mask, columns, next(numbers))
     return TrainingBatch(
         groups=[group for group in trained_groups if group],
         kept_groups=len(kept),
         masked=Counter(mask.reason.value for group in masks for mask in group if mask.reason is not None),
+        records=records,
     )
+
+
+def _reason_left_out(mask: LossMask, is_large: bool) -> str:
+    """Return why nothing of an episode in a kept group is trained on; empty if something is."""
+    if mask.reason is not None:
+        return mask.reason
+    if not any(mask.turns):
+        return LeftOut.TURNS
+    return "" if is_large else LeftOut.ADVANTAGE
+
+
+def _record_dropped(
+    groups: Sequence[Sequence[Scored]], passing: Sequence[int], chosen: Sequence[int]
+) -> dict[Episode, TrainingRecord]:
+    """Record the episodes of groups that were dropped whole."""
+    reasons = dict.fromkeys(range(len(groups)), LeftOut.GROUP) | dict.fromkeys(passing, LeftOut.TOP_SHARE)
+    dropped = reasons.keys() - set(chosen)
+    return {
+        each.episode: TrainingRecord(reward=each.total, kept=False, reason=reasons[at])
+        for at in sorted(dropped)
+        for each in groups[at]
+    }
 
 
 def _critic_columns(groups: Sequence[Sequence[TurnRewards]], settings: Advantage) -> list[list[dict[str, Float64s]]]:

@@ -62,7 +62,7 @@ class EnvConnector:
         assert settings.use is not None, "a verified plan names each environment"
         if settings.transport is not Transport.HTTP and settings.replicas == 1:
             inline = InlineEnv(factory(settings.use, settings.options), deadlines=self.deadlines)
-            if settings.transport is Transport.INLINE or (await inline.spec()).runs is Runs.INLINE:
+            if settings.transport is Transport.INLINE or inline.runs is Runs.INLINE:
                 return inline
             await inline.close()
         return await self._serve(name, settings)

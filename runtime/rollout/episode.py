@@ -85,6 +85,10 @@ class Turn:
     purpose: Purpose = Purpose.ACT
     role: str = "user"
     """Role of the observation."""
+    sampling_s: float = field(default=0.0, compare=False)
+    """Seconds until the reply was there, the wait for the engine included."""
+    env_s: float = field(default=0.0, compare=False)
+    """Seconds until the environment had answered."""
 
     @property
     def invalid(self) -> bool:

@@ -10,14 +10,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import chain
+from typing import NamedTuple
 
 from ...dsl.model.recipe import Memory, MemoryKind, OnInvalid, Planning, Reflection, Rollout
-from ...envs.protocol import Observation, Session, Status, Step, score_of
+from ...envs.protocol import EnvSpec, Observation, Session, Status, Step, score_of
 from ..agents import prompts
 from ..agents.chat import Chat, readable
-from ..agents.formats import AgentFormat, without_thoughts
+from ..agents.formats import AgentFormat
 from ..agents.messages import Message, ParsedReply, refuse
 from ..agents.prompts import with_paragraphs
+from ..agents.thoughts import without_thoughts
 from ..protocols import FinishReason, Sampler, SampleRequest, SamplingSettings
 from ..seeds import derive
 from .constrained import sample_valid_action
@@ -57,6 +59,15 @@ class Player:
     planning: Planning | None = None
     reflection: Reflection | None = None
     guided: bool = False
+    voice: Callable[[EnvSpec], tuple[Chat, AgentFormat]] | None = None
+    """Chat and format for an environment with tools of its own."""
+
+    def for_env(self, env: EnvSpec) -> Player:
+        if self.voice is None or not env.tools:
+            return self
+        chat, form = self.voice(env)
+        stop_ids = tuple(dict.fromkeys((*self.sampling.stop_ids, *chat.ends)))
+        return replace(self, chat=chat, format=form, sampling=replace(self.sampling, stop_ids=stop_ids))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,8 +80,20 @@ class _Exchange:
     purpose: Purpose
     complete: bool
     """It ended, rather than being cut off."""
+    text: str = ""
+    """The reply."""
+    messages: tuple[Message, ...] = ()
+    """Messages from it to the next reply."""
     follow: tuple[int, ...] = ()
-    """Tokens from it to the next reply."""
+    """Their tokens."""
+
+
+class _Taken(NamedTuple):
+    """An action and what came of it."""
+
+    action: str
+    step: Step
+    seconds: float
 
 
 @dataclass(slots=True, kw_only=True)
@@ -100,6 +123,7 @@ class EpisodeRunner:
     _view_limit: int = 0
     """Tokens of a view while it acts; the rest is reserved for the lesson or the summary at its end."""
     _view: list[_Exchange] = field(default_factory=list)
+    _view_opening: tuple[Message, ...] = ()
     _pending: tuple[Message, ...] = ()
     """Messages to send before the next reply."""
     _prompt: str = ""
@@ -179,6 +203,7 @@ class EpisodeRunner:
         self._first_observation, self._valid = self._truncate(first), first.valid_actions
         self._prompt = self._compose_start(self._lessons)
         opening = self._compose_opening(self._prompt)
+        self._view_opening = opening
         self._buffer.start_segment(self.player.chat.begin(opening))
         if self._lessons:
             self.turns[-1] = replace(self.turns[-1], observation=self._prompt)
@@ -223,7 +248,9 @@ class EpisodeRunner:
             reply = await self._sample_turn(Purpose.ACT, self.limits.tokens_per_turn, self._view_limit)
             if reply is None:
                 return Ending.BUDGET
-            parsed = self.player.format.read(reply) if self._view[-1].complete else refuse(prompts.CUT)
+            parsed = (
+                self.player.format.read(reply, self._valid or ()) if self._view[-1].complete else refuse(prompts.CUT)
+            )
             steps = await self._act(session, parsed)
             ending = self._find_ending(steps)
             due = ending is None and planning is not None and self._is_plan_due(steps)
@@ -238,12 +265,14 @@ class EpisodeRunner:
     def _turns_taken(self) -> int:
         return sum(turn.purpose is Purpose.ACT for turn in self.turns[self._turns_before :])
 
-    async def _act(self, session: Session, parsed: ParsedReply) -> list[tuple[str, Step]]:
+    async def _act(self, session: Session, parsed: ParsedReply) -> list[_Taken]:
         """Take the actions one by one, while the episode goes on and turns are left."""
-        steps: list[tuple[str, Step]] = []
+        steps: list[_Taken] = []
         for action in parsed.actions[: self.limits.horizon - self._turns_taken + 1]:
-            steps.append((action, await self._step(session, action)))
-            if steps[-1][1].ended:
+            started = self.player.clock()
+            step = await self._step(session, action)
+            steps.append(_Taken(action, step, self.player.clock() - started))
+            if step.ended:
                 break
         return steps
 
@@ -254,13 +283,13 @@ class EpisodeRunner:
         self._rewards.append(validated(step, self.env.name).reward)
         return step
 
-    def _find_ending(self, steps: Sequence[tuple[str, Step]]) -> Ending | None:
+    def _find_ending(self, steps: Sequence[_Taken]) -> Ending | None:
         # where the view was full before the reply ended, the agent cannot fix it
         exhausted = not self._view[-1].complete and len(self._buffer.ids) >= self._view_limit
-        invalid = not exhausted and all(step.status is Status.INVALID for _, step in steps)
+        invalid = not exhausted and all(each.step.status is Status.INVALID for each in steps)
         self._invalid_in_a_row = self._invalid_in_a_row + 1 if invalid else 0
-        if steps and steps[-1][1].ended:
-            return Ending.DONE if steps[-1][1].terminated else Ending.HORIZON
+        if steps and steps[-1].step.ended:
+            return Ending.DONE if steps[-1].step.terminated else Ending.HORIZON
         limit = self.limits.invalid_limit
         too_many = limit is not None and self._invalid_in_a_row >= limit
         if too_many or (invalid and self.limits.on_invalid is OnInvalid.END):
@@ -269,16 +298,16 @@ class EpisodeRunner:
         left = self.limits.horizon - self._turns_taken - max(len(steps) - 1, 0)
         return Ending.HORIZON if left < 1 else None
 
-    def _record_steps(self, parsed: ParsedReply, steps: Sequence[tuple[str, Step]], question: str) -> None:
+    def _record_steps(self, parsed: ParsedReply, steps: Sequence[_Taken], question: str) -> None:
         """Record the result of the last reply, and prepare the messages after it."""
         form, reply = self.player.format, self.turns.pop()
         if not steps:
             self._pending = _add_question(form.correction(parsed.problem), question)
             self.turns.append(replace(reply, observation=_join_contents(self._pending)))
             return
-        messages = tuple(chain.from_iterable(form.observation(self._truncate(step.observation)) for _, step in steps))
+        messages = tuple(chain.from_iterable(form.observation(self._truncate(each.step.observation)) for each in steps))
         self._pending = _add_question(messages, question)
-        for (action, step), message in zip(steps, self._pending, strict=True):
+        for (action, step, seconds), message in zip(steps, self._pending, strict=True):
             self.turns.append(
                 replace(
                     reply,
@@ -287,10 +316,11 @@ class EpisodeRunner:
                     reward=step.reward,
                     state=self._state,
                     role=message.role,
+                    env_s=seconds,
                 )
             )
             # of several actions in one reply the first holds its tokens
-            reply = replace(reply, start=reply.end, reply="")
+            reply = replace(reply, start=reply.end, reply="", sampling_s=0.0)
             self._state = _name_state(str(step.info.get("state", "")), step.observation.text)
             self._valid = step.observation.valid_actions
 
@@ -306,11 +336,11 @@ class EpisodeRunner:
         self.turns[-1] = replace(self.turns[-1], observation=prompts.ACT)
         return await self._append_observation()
 
-    def _is_plan_due(self, steps: Sequence[tuple[str, Step]]) -> bool:
+    def _is_plan_due(self, steps: Sequence[_Taken]) -> bool:
         planning = self.player.planning
         assert planning is not None
         self._turns_since_plan += max(len(steps), 1)
-        failed = any(step.status is not Status.OK for _, step in steps)
+        failed = any(each.step.status is not Status.OK for each in steps)
         old = planning.every is not None and self._turns_since_plan >= planning.every
         return old or (planning.on_failure and failed)
 
@@ -318,16 +348,17 @@ class EpisodeRunner:
 
     async def _append_observation(self) -> bool:
         """Append the pending messages to this view or a new one; return whether there is room for them and a reply."""
-        follow = self._render_next(self._pending)
-        self._view[-1].follow = follow
-        fits = len(self._buffer.ids) + len(follow) < self._view_limit
+        last = self._view[-1]
+        last.messages, last.follow = self._pending, self._render_next(self._pending)
+        ids = self._render_view()
+        fits = len(ids) < self._view_limit
         if self._is_view_crowded(fits):
             if not await self._shorten_view():
                 return False
         elif not fits:
             return False
         else:
-            self._buffer.append_context(follow)
+            self._buffer.extend_context(ids)
         self._prompt, self._pending = _join_contents(self._pending), ()
         return True
 
@@ -343,12 +374,15 @@ class EpisodeRunner:
             follow = self._render_next(_add_question((), prompts.REMEMBER))
             self._summary = await self._sample_note(Purpose.SUMMARY, memory.tokens, follow)
         kept = _select_last_turns(self._view, memory.turns)
-        ids = [*chat.begin(self._compose_opening(self._compose_recall(kept)))]
-        ids += chain.from_iterable((*each.reply, *each.follow) for each in kept)
+        opening = self._compose_opening(self._compose_recall(kept))
+        if chat.strips:
+            ids = chat.render((), opening, [(each.text, each.messages) for each in kept])
+        else:
+            ids = (*chat.begin(opening), *chain.from_iterable((*each.reply, *each.follow) for each in kept))
         if len(ids) >= self._view_limit:
             return False
         self._buffer.start_segment(ids)
-        self._view = kept
+        self._view, self._view_opening = kept, opening
         return True
 
     def _compose_recall(self, kept: Sequence[_Exchange]) -> str:
@@ -361,10 +395,19 @@ class EpisodeRunner:
             kept[0].prompt,
         )
 
+    def _render_view(self) -> Sequence[int]:
+        """Render the view up to the next reply: the tokens of so far and what follows, or all of it without the
+        thoughts of earlier turns."""
+        chat = self.player.chat
+        if not chat.strips:
+            return (*self._buffer.ids, *self._view[-1].follow)
+        return chat.render(self._buffer.ids, self._view_opening, [(each.text, each.messages) for each in self._view])
+
     def _render_next(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Render from the last reply to the next; an end token that the model did not sample is context."""
-        end = self.player.chat.end_of_reply
-        return (*(() if self._buffer.ids[-1] == end else (end,)), *self.player.chat.follow(messages))
+        chat = self.player.chat
+        end = () if self._buffer.ids[-1] in chat.ends else (chat.end_of_reply,)
+        return (*end, *chat.follow(messages))
 
     # --- replies
 
@@ -379,6 +422,7 @@ class EpisodeRunner:
             max_tokens=min(max_tokens, room),
             seed=derive(self.seed, "turn", len(self.turns)),
         )
+        started = self.player.clock()
         if purpose is Purpose.ACT and self.player.guided and self._valid:
             replies = [tuple(self.player.chat.reply(self.player.format.write(action))) for action in self._valid]
             reply = await sample_valid_action(self.player.sampler, request, replies)
@@ -397,10 +441,13 @@ class EpisodeRunner:
                 reward=0.0,
                 state=self._state if purpose is Purpose.ACT else f"{purpose}: {self._state}",
                 purpose=purpose,
+                sampling_s=self.player.clock() - started,
             )
         )
         complete = reply.finish is FinishReason.STOP
-        self._view.append(_Exchange(prompt=self._prompt, reply=reply.ids, purpose=purpose, complete=complete))
+        self._view.append(
+            _Exchange(prompt=self._prompt, reply=reply.ids, purpose=purpose, complete=complete, text=text)
+        )
         return text
 
     async def _sample_note(self, purpose: Purpose, max_tokens: int, follow: Sequence[int]) -> str:

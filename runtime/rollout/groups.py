@@ -61,7 +61,7 @@ async def play_episode(
     player: Player, env: ConnectedEnv, task: Task, index: int, limits: EpisodeLimits, seed: int, examples: str = ""
 ) -> Episode:
     """Play an episode, retried after faults; a fault that stays is its ending."""
-    timeouts = player.timeouts
+    player, timeouts = player.for_env(env.spec), player.timeouts
 
     async def once() -> Episode:
         runner = EpisodeRunner(

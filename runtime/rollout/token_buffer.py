@@ -39,6 +39,13 @@ class TokenBuffer:
     def append_context(self, ids: Sequence[int]) -> None:
         self.append(ids, [False] * len(ids))
 
+    def extend_context(self, ids: Sequence[int]) -> None:
+        """Append what these tokens have more than the segment; begin another one where they do not begin with it."""
+        if list(ids[: len(self.ids)]) == self.ids:
+            self.append_context(ids[len(self.ids) :])
+        else:
+            self.start_segment(ids)
+
     def append(self, ids: Sequence[int], sampled: Sequence[bool]) -> tuple[int, int]:
         """Append tokens that no weights sampled here; those marked as sampled are to be imitated."""
         return self._append(ids, sampled, [0.0] * len(ids), [-1] * len(ids))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -15,6 +16,7 @@ from .registry import check_settings, import_library
 __all__ = ["WandbSink"]
 
 _INIT_TIMEOUT_S = 30.0
+_STEP = "total_step"
 _QUIET = {
     "silent": True,
     # metrics only: the terminal is ours, a command line may hold secrets, and sampling the machine costs time
@@ -28,7 +30,7 @@ _QUIET = {
 
 
 class WandbSink:
-    """Rows by `total_step`."""
+    """Rows by `total_step`; of a step that was taken again the later row stands last."""
 
     def __init__(self, opening: Opening) -> None:
         settings, plan = opening.settings, opening.plan
@@ -54,19 +56,25 @@ class WandbSink:
             settings=wandb.Settings(init_timeout=_INIT_TIMEOUT_S, **_QUIET),
             **options,
         )
+        # wandb drops what is logged at an earlier step of its own than the last: rows that a restart repeats
+        self._run.define_metric(_STEP)
+        self._run.define_metric("*", step_metric=_STEP)
         self._teardown, self._table = wandb.teardown, wandb.Table
         self._step = 0
 
     def write(self, row: MetricsRow) -> None:
-        self._step = int(row.get("total_step", self._step))
-        self._run.log({name: value for name, value in row.items() if name != "total_step"}, step=self._step)
+        self._step = int(row.get(_STEP, self._step))
+        self._log(row)
 
     def table(self, table: EpisodeTable) -> None:
         rows = [[row[name] for name in COLUMNS] for row in table.rows]
-        self._run.log({f"episodes/{table.name}": self._table(columns=[*COLUMNS], data=rows)}, step=table.total_step)
+        self._log({f"episodes/{table.name}": self._table(columns=[*COLUMNS], data=rows), _STEP: table.total_step})
 
     def note(self, text: str) -> None:
-        self._run.log({"note": text}, step=self._step)
+        self._log({"note": text})
+
+    def _log(self, values: Mapping[str, object]) -> None:
+        self._run.log({_STEP: self._step, **values})
 
     def close(self, *, failed: bool) -> None:
         self._run.finish(exit_code=int(failed))

@@ -6,23 +6,26 @@ are drawn from the whole distribution, even where `sampling` cuts it off in trai
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from ...dsl.model.algorithm import Preset
+from ...dsl.model.plan import Plan
 from ...dsl.model.recipe import Environment, Eval, TaskSelection
 from ..errors import RunError
-from ..learning.metrics import bootstrap, mean, pass_at
+from ..learning.metrics import EvalOutcomes, bootstrap, eval_outcomes, mean, pass_at
 from ..protocols import SamplingSettings
 from ..rollout.episode import Episode, Group, Task
 from ..rollout.groups import GroupRequest
 from ..seeds import derive
+from ..storage.episode_log import EpisodeEntry, Mode
 from ..text_format import format_count
 from ..workers.rollout_worker import RolloutWorker
 from .few_shot import play_with_examples
 from .stage_context import StageContext, episode_limits, horizon_of
 
-__all__ = ["Evaluation", "evaluate", "refuse_overlap"]
+__all__ = ["EvalObserver", "Evaluation", "Play", "evaluate", "gather_play", "play_entries", "refuse_overlap"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +33,70 @@ class Evaluation:
     """A measurement: numbers for the run folder, and the episodes behind them."""
 
     row: Mapping[str, float | int | str]
-    episodes: tuple[Episode, ...]
+    plays: tuple[Play, ...]
+
+    @property
+    def entries(self) -> list[EpisodeEntry]:
+        return play_entries(self.plays)
+
+    @property
+    def episodes(self) -> tuple[Episode, ...]:
+        return tuple(entry.episode for entry in self.entries)
 
 
-async def evaluate(context: StageContext, settings: Eval) -> Evaluation:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Play:
+    """The tasks of an environment played at one horizon, in one way."""
+
+    environment: str
+    horizon: int
+    mode: Mode
+    groups: Sequence[Group]
+
+    def outcomes(self, plan: Plan, settings: Eval) -> EvalOutcomes:
+        episodes = [group.episodes for group in self.groups]
+        return eval_outcomes(episodes, settings.confidence, derive(plan.seed, "bootstrap"))
+
+
+def gather_play(environment: str, horizon: int, mode: Mode, episodes: Iterable[Episode]) -> Play:
+    """Gather a play from those of its episodes that there are, in whatever order they ended."""
+    by_task: dict[Task, list[Episode]] = {}
+    for episode in sorted(episodes, key=lambda each: (each.task.id, each.index)):
+        by_task.setdefault(episode.task, []).append(episode)
+    groups = tuple(Group(task=task, episodes=tuple(each)) for task, each in by_task.items())
+    return Play(environment=environment, horizon=horizon, mode=mode, groups=groups)
+
+
+class EvalObserver(Protocol):
+    """Watches an evaluation; each of its episodes goes to the Reporter."""
+
+    def begin(self, environment: str, horizon: int, mode: Mode, episodes: int) -> None:
+        """Announce a play of so many episodes."""
+        ...
+
+
+class _Unobserved:
+    def begin(self, environment: str, horizon: int, mode: Mode, episodes: int) -> None: ...
+
+
+_UNOBSERVED = _Unobserved()
+
+
+def play_entries(plays: Sequence[Play]) -> list[EpisodeEntry]:
+    """Entries for the log of episodes: each task is a group in each play."""
+    groups = [(play.mode, group) for play in plays for group in play.groups]
+    return [
+        EpisodeEntry(episode=episode, group=number, mode=mode)
+        for number, (mode, group) in enumerate(groups)
+        for episode in group.episodes
+    ]
+
+
+async def evaluate(context: StageContext, settings: Eval, observer: EvalObserver = _UNOBSERVED) -> Evaluation:
     """Every environment at every horizon, sampled and, if asked for, greedy."""
     started = context.clock()
     metrics: dict[str, float] = {}
-    episodes: list[Episode] = []
+    played: list[Play] = []
     for name, environment in context.stage.environments.items():
         tasks = await _tasks(context, settings, name, environment)
         *shorter, longest = sorted({*_horizons(context, settings, environment)})
@@ -46,9 +105,11 @@ async def evaluate(context: StageContext, settings: Eval) -> Evaluation:
         if settings.greedy:
             plays += [(f"{name}/greedy_", longest, replace(settings, temperature=0.0, samples=1))]
         for prefix, horizon, how in plays:
+            mode = Mode.GREEDY if how.temperature == 0 else Mode.SAMPLED
+            observer.begin(name, horizon, mode, len(tasks) * how.samples)
             groups = await _play(context, tasks, environment, horizon, how)
             metrics |= {f"eval/{prefix}{key}": value for key, value in _numbers(context, how, groups).items()}
-            episodes += [episode for group in groups for episode in group.episodes]
+            played.append(Play(environment=name, horizon=horizon, mode=mode, groups=groups))
     row: dict[str, float | int | str] = {
         "total_step": context.progress.total_step,
         "stage": context.stage.stage,
@@ -56,7 +117,7 @@ async def evaluate(context: StageContext, settings: Eval) -> Evaluation:
         "eval/success": mean(metrics[f"eval/{name}/success"] for name in context.stage.environments),
         "timing_s/eval": context.clock() - started,
     }
-    return Evaluation(row=row, episodes=tuple(episodes))
+    return Evaluation(row=row, plays=tuple(played))
 
 
 async def _tasks(context: StageContext, settings: Eval, name: str, environment: Environment) -> list[Task]:

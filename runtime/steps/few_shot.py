@@ -16,7 +16,7 @@ from ..protocols import SamplingSettings
 from ..rollout.episode import Episode, Group, Task
 from ..rollout.groups import GroupRequest
 from ..seeds import derive
-from ..workers.rollout_worker import RolloutWorker
+from ..workers.rollout_worker import RolloutWorker, give_seeds
 from .sft import demonstration_settings
 from .stage_context import StageContext, episode_limits, open_pool, play_settings, refuse_faults
 
@@ -68,7 +68,7 @@ async def _play_examples(context: StageContext, name: str) -> Sequence[Episode]:
         drawn = derive(context.plan.seed, "shown", name)
         tasks = [pool.at(position, drawn) for position in range(min(slots, len(pool.tasks)))]
         settings = replace(demonstration_settings(context), slots=slots, noise=0.0, loss_on=LossOn.EXPERT)
-        played = await context.workers.rollout(RolloutWorker.demonstrate, tasks, settings, limits, seed)
+        played = await context.workers.rollout(RolloutWorker.demonstrate, give_seeds(tasks, seed), settings, limits)
         if lost := [each.fault for each in played if not each.ending.trainable]:
             # another choice of examples would be another run
             raise StepRefused(f"agent.demonstrations: {name} failed its expert by {lost[-1]}; fix it and resume")

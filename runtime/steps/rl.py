@@ -77,10 +77,13 @@ async def estimate_advantages(op: Op, context: StageContext, data: StepData) -> 
         groups, mean = apply_kl_penalty(groups, data.reference_logprobs, settings, coef)
         context.progress.kl_scale *= kl_factor(mean, settings)
         data.row |= {"reward/kl": mean, "reward/kl_coef": coef}
+        segments = (segment for group in groups for each in group for segment in each.episode.segments)
+        data.penalised = dict(zip(segments, data.reference_logprobs, strict=True))
         data.reference_logprobs = None
     if data.values is not None:
         groups = attach_values(groups, data.values)
     data.batch = build_training_batch(groups, context.stage, context.names())
+    data.records = data.batch.records
     data.row |= {
         **{f"filter/masked_{reason}": count for reason, count in sorted(data.batch.masked.items())},
         "filter/kept_groups": data.batch.kept_groups,

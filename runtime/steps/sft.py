@@ -21,6 +21,7 @@ from ..errors import RunError, StepRefused
 from ..learning.filters import MaskPolicies, mask_episode
 from ..learning.reward import episode_facts
 from ..learning.training_batch import to_sampled_sequences
+from ..learning.training_record import TrainingRecord
 from ..progress import Progress
 from ..protocols import LossSettings, UpdateLimits
 from ..rollout.episode import Episode
@@ -29,7 +30,7 @@ from ..seeds import derive
 from ..storage.run_folder import PROGRESS
 from ..text_format import format_count
 from ..workers.learner_worker import LearnerWorker
-from ..workers.rollout_worker import DemonstrationSettings, RolloutWorker
+from ..workers.rollout_worker import DemonstrationSettings, RolloutWorker, give_seeds
 from .stage_context import StageContext, episode_limits, equal_parts, refuse_faults, update_settings
 from .step_data import StepData
 
@@ -80,11 +81,18 @@ async def _keep_scored(context: StageContext, data: StepData, keep: Expr) -> lis
     policies = MaskPolicies.of(context.stage.agent, keep)
     scored = [each for group in data.scored or () for each in group]
     demonstrations = [_to_demonstration(each.episode, algorithm.data.loss_on) for each in scored]
+    masks = [mask_episode(each, policies, context.names()) for each in scored]
     own = [
         episode
-        for each, episode in zip(scored, demonstrations, strict=True)
-        if mask_episode(each, policies, context.names()).reason is None and episode.sampled_tokens
+        for mask, episode in zip(masks, demonstrations, strict=True)
+        if mask.reason is None and episode.sampled_tokens
     ]
+    data.records = {
+        each.episode: TrainingRecord(
+            reward=each.total, kept=mask.reason is None, reason=mask.reason or "", turns=mask.turns
+        )
+        for each, mask in zip(scored, masks, strict=True)
+    }
     others = [episode for episode in await _relabel(context, demonstrations) if _is_kept(context, keep, episode)]
     data.row |= {"data/kept": len(own) + len(others), "data/relabelled": len(others)}
     return [*own, *others]
@@ -171,7 +179,8 @@ async def _relabel(context: StageContext, episodes: Sequence[Episode]) -> list[E
         found = await context.workers.rollout(RolloutWorker.relabel, own, demonstration_settings(context), limits)
         made += [
             replace(each, task=replace(each.task, difficulty=difficulties[each.task.id]))
-            for each in found
+            for solved in found
+            for each in solved
             if each.task.id in difficulties
         ]
     return made
@@ -238,7 +247,7 @@ async def _play_experts(context: StageContext) -> list[Episode]:
         )  # may take minutes, before any row
         seed = derive(context.plan.seed, "demonstrations")
         made += await context.workers.rollout(
-            RolloutWorker.demonstrate, tasks, demonstration_settings(context), limits, seed
+            RolloutWorker.demonstrate, give_seeds(tasks, seed), demonstration_settings(context), limits
         )
     refuse_faults(context, made, "demonstrations")
     return [episode for episode in made if episode.ending.trainable]

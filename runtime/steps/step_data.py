@@ -12,8 +12,10 @@ from ..learning.metrics import rate, step_facts, train_metrics, worst_fault
 from ..learning.preference_pairs import Pair, Response
 from ..learning.reward import Scored
 from ..learning.training_batch import TrainingBatch
+from ..learning.training_record import TrainingRecord
 from ..protocols import Floats, TrainSequence, UpdateMetrics, ValueMetrics
-from ..rollout.episode import Episode, Group, Task
+from ..rollout.episode import Episode, Group, Segment, Task
+from ..storage.training_log import StepTraining
 from .rollout_batch import RolloutBatch
 
 if TYPE_CHECKING:
@@ -59,6 +61,10 @@ class StepData:
     """Metrics of a judge's verdicts."""
     sequences: list[list[TrainSequence]] | None = None
     """The batch with all log-probs that the loss compares with."""
+    penalised: Mapping[Segment, Floats] = field(default_factory=dict)
+    """Reference log-probs of all that was sampled, where a KL penalty was in the reward."""
+    records: Mapping[Episode, TrainingRecord] = field(default_factory=dict)
+    """What became of each episode that was scored."""
     mismatch: Mismatch | None = None
     updates: list[UpdateMetrics] = field(default_factory=list)
     value_updates: list[ValueMetrics] = field(default_factory=list)
@@ -95,7 +101,10 @@ class StepResult:
     row: Mapping[str, float | int | str]
     """Metrics under the names of the run folder."""
     signals: GuardSignals
-    episodes: tuple[Episode, ...] = ()
+    groups: tuple[Group, ...] = ()
+    """As they were played."""
+    training: StepTraining = field(default_factory=StepTraining)
+    """What became of their episodes."""
 
     @classmethod
     def of(cls, data: StepData, stage: int) -> StepResult:
@@ -117,8 +126,20 @@ class StepResult:
             facts=facts,
             row={"horizon/stage": stage, **dict(_row(data))},
             signals=signals,
-            episodes=data.played,
+            groups=tuple(data.episodes or ()),
+            training=StepTraining(
+                records=_records(data),
+                sequences={id(each.ids): each for group in data.sequences or () for each in group},
+                penalised=data.penalised,
+                has_own_logprobs=data.old_logprobs is not None,
+            ),
         )
+
+
+def _records(data: StepData) -> Mapping[Episode, TrainingRecord]:
+    if data.records or data.scored is None:
+        return data.records
+    return {each.episode: TrainingRecord(reward=each.total) for group in data.scored for each in group}
 
 
 def _row(data: StepData) -> Iterator[tuple[str, float | int | str]]:

@@ -208,7 +208,7 @@ async def _offered(context: StageContext, books: Sequence[_Book]) -> list[tuple[
     ]
     drawn = iter(
         await context.workers.rollout(
-            RolloutWorker.sample_replies, requests, play_settings(context, len(requests), sampling).slots
+            RolloutWorker.sample_replies, requests, play_settings(context, len(requests), sampling)
         )
     )
     return [

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..errors import RunError
 from .checkpoint_files import SEAL, find_damage
+from .episode_reader import EPISODES, episode_files, read_chunks
 from .events import EVENTS
 from .model_files import find_model_problem
 from .run_folder import (
@@ -47,8 +48,8 @@ def inspect_run(root: Path) -> Iterator[tuple[str, str | None]]:
             yield folder.relative_to(root).as_posix(), problem
     for folder in sorted(root.glob("bases/*")):
         yield folder.relative_to(root).as_posix(), find_damage(folder, unsealed=is_old)
-    for file in (*sorted(root.glob("episodes/*.jsonl")), *root.glob(JUDGE), *root.glob(EVENTS)):
-        yield file.relative_to(root).as_posix(), _line_problem(file)
+    for file in (*episode_files(root / EPISODES), *root.glob(JUDGE), *root.glob(EVENTS)):
+        yield file.relative_to(root).as_posix(), _file_problem(file)
 
 
 def _said(check: Callable[[], object]) -> str | None:
@@ -70,8 +71,19 @@ def _check_plan(root: Path) -> None:
         raise FolderError(f"'{path}' is not as the run wrote it; a resume writes it again")
 
 
-def _line_problem(file: Path) -> str | None:
-    for number, line in enumerate(file.read_bytes().split(b"\n"), 1):
+def _file_problem(file: Path) -> str | None:
+    if file.suffix != ".gz":
+        return _line_problem(file.read_bytes())
+    end = 0
+    for chunk in read_chunks(file):
+        end = chunk.end
+        if problem := chunk.problem or _line_problem(chunk.data):
+            return problem
+    return "the episodes of its last step are cut off; a resume removes them" if end < file.stat().st_size else None
+
+
+def _line_problem(data: bytes) -> str | None:
+    for number, line in enumerate(data.split(b"\n"), 1):
         try:
             if line and not isinstance(json.loads(line), dict):
                 return f"line {number} is no object"

@@ -10,7 +10,7 @@ damaged/step-N/         a checkpoint that a resume found damaged
 weights/step-N/         a model folder, of a deleted checkpoint
 references/STAGE/       a model folder, the KL reference
 bases/STAGE/            a checkpoint of the stage's start, which rounds of retraining go back to
-episodes/step-N.jsonl   and step-N-eval.jsonl
+episodes/train.jsonl.gz      a gzip member for each step; step-N-eval.jsonl, demonstrations-STAGE.jsonl
 
 The manifest has the format's number. Folders of version 0.1.0 have none: their `model/` is what the run began from, and
 their checkpoints have no checksums; a resume brings them to this form.
@@ -23,19 +23,16 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from errno import EIO, ENOENT, ENOSPC
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ..errors import RunError, advise
 from .checkpoint_files import FORMAT, SEAL, find_damage, read_seal, seal_files
-
-if TYPE_CHECKING:
-    from ..rollout.episode import Episode, Segment
+from .episode_reader import EPISODES, TRAIN_LOG, compress_member, list_members
 
 T = TypeVar("T")
 
@@ -49,7 +46,6 @@ __all__ = [
     "JsonLines",
     "RunFolder",
     "checkpoints_in",
-    "episode_lines",
     "fill_folder",
     "on_disk",
     "read_manifest",
@@ -74,7 +70,7 @@ _REPLACED = ".replaced-"
 _DESCRIPTION = ("recipe.yaml", "manifest.json", "plan.json")
 """In the order in which they are written: where there is a plan, there are the others."""
 _UNWRITTEN = (f".{name}.unfinished" for name in _DESCRIPTION)
-_STARTUP_FILES = {".lock", *_DESCRIPTION[:-1], *_UNWRITTEN, CHECKPOINTS, "episodes", "logs"}
+_STARTUP_FILES = {".lock", *_DESCRIPTION[:-1], *_UNWRITTEN, CHECKPOINTS, EPISODES, "logs"}
 """Everything that a start may leave that ended before it wrote the plan."""
 
 
@@ -112,7 +108,7 @@ class RunFolder:
         if held:
             _move_aside(root)
         (root / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-        for name in ("episodes", "logs"):
+        for name in (EPISODES, "logs"):
             (root / name).mkdir(exist_ok=True)
         space = cls(root, _lock(root))
         space.describe(plan, recipe, manifest)
@@ -146,17 +142,34 @@ class RunFolder:
     def close(self) -> None:
         os.close(self._lock)
 
-    def write_episodes(self, step: int, kind: str, lines: list[str]) -> None:
-        """Write the episodes of a step, or with another `kind` those of its evaluation."""
-        file = self.root / "episodes" / f"{_STEP}{step:06d}{kind}.jsonl"
-        replace_file(file, "".join(line + "\n" for line in lines))
+    def append_episodes(self, step: int, lines: bytes) -> None:
+        """Append the training episodes of a step, on the disk before this returns."""
+        member = compress_member(step, lines)
+        # nothing is kept back: what a full disk refused must not be written again by the close
+        with (self.root / EPISODES / TRAIN_LOG).open("ab", buffering=0) as file:
+            if file.write(member) != len(member):
+                raise OSError(ENOSPC, os.strerror(ENOSPC), str(file.name))
+            os.fsync(file.fileno())
+
+    def write_evaluation(self, step: int, lines: bytes) -> None:
+        """Write the episodes of an evaluation."""
+        replace_file(self.root / EPISODES / f"{_STEP}{step:06d}-eval.jsonl", lines)
+
+    def demonstrations(self, stage: str) -> Path:
+        """Return the file with a sample of what a stage imitates."""
+        return self.root / EPISODES / f"demonstrations-{stage}.jsonl"
 
     def forget_episodes(self, after: int) -> None:
-        """Delete the episodes of later steps."""
-        for file in (self.root / "episodes").glob(f"{_STEP}*.jsonl"):
+        """Delete the episodes of later steps, and what a kill left of a step."""
+        for file in (self.root / EPISODES).glob(f"{_STEP}*.jsonl"):
             number = file.stem.split("-")[1]
             if number.isdecimal() and int(number) > after:
                 file.unlink()
+        log = self.root / EPISODES / TRAIN_LOG
+        if log.exists():
+            kept = [0, *(member.end for member in list_members(log) if member.step <= after)]
+            if kept[-1] < log.stat().st_size:
+                os.truncate(log, kept[-1])
 
     def reference(self, stage: str) -> Path:
         return self.root / "references" / stage
@@ -378,45 +391,6 @@ def on_disk(what: str) -> Iterator[None]:
         raise RunError(f"{what}: {where}{error.strerror or error}; {advise(error)}, and resume") from error
 
 
-_PLACES = 6
-"""Decimal places of a log-prob; float32 has no more."""
-
-
-def episode_lines(episodes: Iterable[Episode], *, purpose: str, total_step: int, stage: str) -> list[str]:
-    """Encode whole episodes by schemas/episode.v1.json; `purpose` is `train` or `eval`.
-
-    Tokens are those that were sampled, with their log-probs: never a rendering of the text.
-    """
-    head = {"version": 1, "purpose": purpose, "total_step": total_step, "stage": stage}
-    return [json.dumps({**head, **_record(episode)}, ensure_ascii=False, allow_nan=False) for episode in episodes]
-
-
-def _record(episode: Episode) -> dict[str, Any]:
-    return {
-        "task": asdict(episode.task),
-        "index": episode.index,
-        "horizon": episode.horizon,
-        "ending": episode.ending.value,
-        "score": episode.score,
-        "success": episode.success,
-        "fault": episode.fault,
-        "retries": episode.retries,
-        "seconds": round(episode.seconds, 3),
-        "opening": [asdict(message) for message in episode.opening],
-        "turns": [asdict(turn) for turn in episode.turns],
-        "segments": [_segment(segment) for segment in episode.segments],
-    }
-
-
-def _segment(segment: Segment) -> dict[str, list[Any]]:
-    return {
-        "ids": segment.ids.tolist(),
-        "sampled": segment.sampled.astype(int).tolist(),
-        "logprobs": [round(value, _PLACES) for value in segment.logprobs.tolist()],
-        "versions": segment.versions.tolist(),
-    }
-
-
 class JsonLines:
     """One object per line, appended and on the disk before `append` returns."""
 
@@ -448,11 +422,11 @@ class JsonLines:
         self._file.close()
 
 
-def replace_file(path: Path, text: str) -> None:
+def replace_file(path: Path, content: str | bytes) -> None:
     """Write a file so that readers see the old one or the new one, also after a crash."""
     temporary = path.with_name(f".{path.name}.unfinished")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
+    with temporary.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)

@@ -4,6 +4,7 @@ engine's."""
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,13 +15,14 @@ from ...dsl.model.algorithm import Kind
 from ...dsl.model.model_sizes import is_folder
 from ...dsl.model.plan import Plan, Role
 from ...dsl.model.recipe import DType, Init, Launcher, Layout, Model, Offload, WeightTransfer
-from ...dsl.model.stage_kinds import episodes_at_once
+from ...dsl.model.stage_kinds import num_slots
 from ..agents.chat import LEFT_OUT, NO_THOUGHTS, Chat
 from ..agents.formats import format_for
 from ..agents.prompts import prompt_texts
 from ..backends.hf_models import ModelSource, load_tokenizer, make_model, make_tokenizer
 from ..backends.registry import DEFAULT_LEARNER, DEFAULT_SAMPLER
 from ..errors import RunError, read_text
+from ..pretrained.catalog import find_folder, list_pretrained
 from ..protocols import LearnerSettings, OptimizerSettings, ProbeLimits, Sampler, SamplerSettings, Transfer
 from ..rollout.env_connections import OpenEnvs, stop_on_env_error
 from ..seeds import derive
@@ -38,6 +40,7 @@ __all__ = [
     "learner_worker",
     "prepare_model",
     "rollout_worker",
+    "sampler_settings",
     "weight_transfer",
 ]
 
@@ -47,8 +50,6 @@ PROBE_LIMITS = {
     DType.BF16: ProbeLimits(floor=0.05, ceiling=0.2),
 }
 """Mean differences on real text."""
-_MEASURED_AT_ONCE = 64
-"""Episodes in progress at the same time in a run that plays only to measure."""
 
 
 @contextmanager
@@ -85,9 +86,10 @@ def find_model(model: Model, key: str = "model") -> ModelSource:
 
 
 def _folder(model: Model, key: str) -> Path:
-    """The model's folder; one of the hub is fetched, so that both engines read the same files of the same revision."""
+    """The model's folder, in this user's cache if we name it; one of the hub is fetched, so that both engines read the
+    same files of the same revision."""
     assert model.path is not None, "a verified plan names a model"
-    folder = Path(model.path).expanduser()
+    folder = Path(_resolve(model.path)).expanduser()
     if folder.is_dir():
         return folder
     if is_folder(model.path):
@@ -98,6 +100,12 @@ def _folder(model: Model, key: str) -> Path:
         return Path(snapshot_download(model.path, revision=model.revision, ignore_patterns=_NOT_NEEDED))
     except (OSError, ValueError) as error:
         raise RunError(f"{key}: '{model.path}' cannot be had from the hub: {str(error)[:200]}") from error
+
+
+def _resolve(path: str) -> str:
+    """The folder of a model that we name; other paths and ids as they are. Each process asks its own machine."""
+    model = list_pretrained().get(path)
+    return path if model is None else str(find_folder(model, os.environ))
 
 
 _NOT_NEEDED = ["*.bin", "*.pt", "*.pth", "*.gguf", "*.onnx", "*.h5", "*.msgpack", "original/*"]
@@ -130,18 +138,24 @@ def _dtype(plan: Plan) -> DType:
     return DType.BF16 if plan.hardware.gpus_per_node else DType.FP32
 
 
-def _episodes_at_once(plan: Plan) -> int:
-    return max(episodes_at_once(stage.settings, stage.budget.episodes_per_step) for stage in plan.stages)
-
-
 @_defer_garbage_collection()
 def rollout_worker(
-    plan: Plan, model: ModelSource, envs: OpenEnvs, clock: Callable[[], float], *, weights_follow: bool = True
+    plan: Plan, model: ModelSource, envs: OpenEnvs, clock: Callable[[], float], *, version: int | None = None
 ) -> RolloutWorker:
     tokenizer = load_tokenizer(_words(plan, model), _template(plan))
+    settings = sampler_settings(plan, model, version)
+    sampler: Sampler = DEFAULT_SAMPLER.load("sampler")(settings, tokenizer.decode)
+    chat = Chat(tokenizer, thoughts=plan.stages[0].settings.agent.thoughts)
+    return RolloutWorker(sampler, chat, tokenizer.encode_known, envs, clock)
+
+
+def sampler_settings(plan: Plan, model: ModelSource, version: int | None = None) -> SamplerSettings:
+    """`version` is that of a model which only plays; None where weights follow."""
+    weights_follow = version is None
     hardware = plan.hardware.rollout
-    slots = plan.rollout.slots or _episodes_at_once(plan) or _MEASURED_AT_ONCE
-    settings = SamplerSettings(
+    stages = [(stage.settings, stage.budget.episodes_per_step) for stage in plan.stages]
+    slots = num_slots(stages, plan.rollout, on_gpus=plan.hardware.gpus_per_node > 0)
+    return SamplerSettings(
         model=Path(model.path),
         dtype=_dtype(plan),
         context_tokens=_context(plan),
@@ -149,18 +163,17 @@ def rollout_worker(
         slots=-(-slots // (_num_engines(plan) if weights_follow else 1)),
         tensor_parallel=hardware.tensor_parallel,
         block_size=hardware.block_size,
-        cache_bytes=None if hardware.kv_cache_gb is None else int(hardware.kv_cache_gb * 2**30),
+        cache_bytes=None if hardware.kv_cache_gb is None else int(hardware.kv_cache_gb * 10**9),
         memory_share=_memory_share(plan),
         shares_gpu=plan.hardware.gpus_per_node > 0 and plan.hardware.layout is Layout.COLOCATED,
         eager=hardware.eager if hardware.eager is not None else plan.hardware.gpus_per_node == 0,
         transfer=weight_transfer(plan),
         weights_follow=weights_follow,
+        version=version or 0,
         # a model that only plays has none beside it: they were merged when it was exported
         lora=plan.model.lora if weights_follow else None,
         trust_remote_code=model.trust_remote_code,
     )
-    sampler: Sampler = DEFAULT_SAMPLER.load("sampler")(settings, tokenizer.decode)
-    return RolloutWorker(sampler, Chat(tokenizer), tokenizer.encode_known, envs, clock)
 
 
 def _num_engines(plan: Plan) -> int:
@@ -177,7 +190,7 @@ def weight_transfer(plan: Plan) -> Transfer:
 
 
 def _words(plan: Plan, model: ModelSource) -> ModelSource:
-    return model if plan.model.tokenizer is None else ModelSource(path=plan.model.tokenizer)
+    return model if plan.model.tokenizer is None else ModelSource(path=_resolve(plan.model.tokenizer))
 
 
 def _memory_share(plan: Plan) -> float:
@@ -277,13 +290,21 @@ def learner_settings(plan: Plan, model: ModelSource) -> LearnerSettings:
         offload=train.offload,
         optimizer=OptimizerSettings(betas=optimizers[0].betas, eps=optimizers[0].eps, weight_decay=decay),
         tokens_per_micro_batch=train.tokens_per_micro_batch or max(_context(plan), row_tokens),
+        sequence_parallel=train.sequence_parallel,
+        share_prefixes=train.share_prefixes,
         activation_checkpointing=train.activation_checkpointing and plan.hardware.gpus_per_node > 0,
         # a GPU's units for half precision add up in fp32 anyway; a CPU widens the matrix at each update
         fp32_head=plan.hardware.gpus_per_node > 0 if train.fp32_head is None else train.fp32_head,
         trust_remote_code=model.trust_remote_code,
-        tokenizer=plan.model.tokenizer,
+        tokenizer=None if plan.model.tokenizer is None else _resolve(plan.model.tokenizer),
         chat_template=_template(plan),
+        base_model=_hub_id(plan.model),
     )
+
+
+def _hub_id(model: Model) -> str | None:
+    is_elsewhere = model.path is not None and not is_folder(model.path) and model.path not in list_pretrained()
+    return model.path if is_elsewhere else None
 
 
 def _alone(plan: Plan) -> bool:

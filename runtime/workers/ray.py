@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Task
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from ..rollout.env_connections import EnvConnector
 from ..rollout.episode import Episode, Group
 from ..rollout.groups import GroupRequest
 from .build import weight_transfer
-from .division import divide, is_divided, join
+from .division import Share, divide, is_divided, join
 from .learner_worker import LearnerWorker
 from .ray_actors import LearnerActor, RolloutActor
 from .ray_cluster import HEALTH, Cluster, join_cluster, list_workers, named_variables
@@ -74,12 +74,14 @@ class Ranks:
     async def call(self, work: Callable[Concatenate[LearnerWorker, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         if self._lost is not None:
             raise LearnerLost(self._lost)
-        if len(self._members) == 1 or not is_divided(work):
+        if not is_divided(work):
             return (await self._call_all(work, [args] * len(self._members), kwargs))[0]
         sequences: Any = args[0]
-        rest, shares = args[1:], divide(sequences, len(self._members))
-        divided = [([sequences[at] for at in share], *rest) for share in shares]
-        joined: T = join(shares, await self._call_all(work, divided, kwargs))
+        # ranks that divide rows between them have the same sequences, and the same answer
+        size = self._plan.hardware.train.sequence_parallel
+        rest, shares = args[1:], divide(sequences, len(self._members) // size)
+        divided = [(Share(sequences[at] for at in share), *rest) for share in shares for _ in range(size)]
+        joined: T = join(shares, (await self._call_all(work, divided, kwargs))[::size])
         return joined
 
     async def _call_all(
@@ -117,9 +119,28 @@ class Ranks:
         waited = (
             "" if len(errors) == len(calls) or lost else f"; others still waited for it {self._survivors_s:g} s later"
         )
-        self._lost = f"{rank}{error}{waited}"
+        # where a play that was under way has noticed it first, it has said why
+        self._lost = self._lost or f"{rank}{error}{waited}"
         await self.end()
         raise LearnerLost(self._lost) from error
+
+    async def while_alive(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something else, for which no rank is asked; raise LearnerLost as soon as one is lost."""
+        if self._lost is not None:
+            work.close()
+            raise LearnerLost(self._lost)
+        task = asyncio.ensure_future(work)
+        watching = [member.watching for member in self._members if member.watching is not None]
+        try:
+            await asyncio.wait([task, *watching], return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                self._lost = self._lost or next(filter(None, (member.lost for member in self._members)))
+                await self.end()
+                raise LearnerLost(self._lost)
+            return task.result()
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
 
     async def end(self) -> None:
         for member in self._members:
@@ -161,7 +182,7 @@ class RayWorkerGroup(WorkerGroup):
     async def play(
         self, requests: Sequence[GroupRequest], settings: PlaySettings, on_episode: Callable[[Episode], None]
     ) -> list[Group]:
-        return await self._samplers.play(requests, settings, on_episode)
+        return await self._ranks.while_alive(self._samplers.play(requests, settings, on_episode))
 
     async def rollout(
         self, work: Callable[Concatenate[RolloutWorker, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
@@ -202,7 +223,8 @@ class RayWorkerGroup(WorkerGroup):
 
     async def restart_learner(self) -> None:
         self._samplers.forget_weights()
-        await self._ranks.restart(self._model, self._addresses)
+        # where a node is lost, both are
+        await gather_all((self._ranks.restart(self._model, self._addresses), self._samplers.renew()))
 
     def count_replaced(self) -> Mapping[str, int]:
         return {Role.ROLLOUT.value: self._samplers.num_replaced, Role.LEARNER.value: self._ranks.num_replaced}

@@ -34,6 +34,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _SHOWN_WITHIN_S = 10
+_NEWS_EVERY_S = 0.1
+"""Between two reports of a play, each of which takes both processes about a millisecond."""
 _COLLECTIVE_S = 1800.0
 """For the slowest rank to arrive where all meet; a dead or hung one is noticed sooner, as it answers no ping."""
 
@@ -129,6 +131,7 @@ class RolloutActor:
                     news.clear()
                     fresh, told = seen[told:], len(seen)
                     yield self._said(Played(episodes=fresh))
+                    await asyncio.wait([playing], timeout=_NEWS_EVERY_S)
             finally:
                 playing.cancel()
                 await asyncio.wait([playing])

@@ -9,8 +9,9 @@ import re
 import secrets
 import shutil
 import signal
+import socket
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +25,7 @@ from ...dsl.publish.plan_json import dump_json
 from ..backends.engine_variables import missing_variables
 from ..errors import RunError
 from ..rollout.env_connections import EnvConnector
-from .ray_member import Member
+from .ray_member import Member, NotStarted
 
 __all__ = [
     "HEALTH",
@@ -37,11 +38,13 @@ __all__ = [
     "list_workers",
     "named_variables",
     "resource_claims",
+    "watch_raylet",
 ]
 
 _ROOM_S = 120.0
 """For a cluster to have room for the workers."""
 _POLL_S = 1.0
+_OVER = "Ray has ended on the driver's machine"
 HEALTH = "health"
 """Concurrency group of a learner's pings, which are answered while it works."""
 
@@ -64,12 +67,23 @@ class Cluster:
         self._variables = actor_variables(plan, environ)
         self._nodes: list[Node] = []
         """By their index in the plan."""
+        self._members: list[Member] = []
+        """All that were ever created."""
+        self._is_over = False
+
+    def end(self) -> None:
+        """Ray has ended on the driver's machine, and reaches no worker any more."""
+        self._is_over = True
+        for member in self._members:
+            member.give_up(_OVER)
 
     async def find_nodes(self) -> None:
         """Find a machine for each node of the plan; those that are still alive stay what they were."""
         needs = _needs_of_nodes(self._plan, self._claims)
         deadline = asyncio.get_running_loop().time() + _ROOM_S
         while True:
+            if self._is_over:
+                raise RunError(f"{_OVER}: resume the run; on a cluster of your own, first run 'ray start' there again")
             alive = await asyncio.to_thread(_living_nodes)
             if chosen := choose_nodes(alive, needs, self._nodes):
                 self._nodes = chosen
@@ -99,16 +113,16 @@ class Cluster:
         )
         handle = placed.remote(*arguments)
         log.parent.mkdir(parents=True, exist_ok=True)
-        prepared = handle.prepare.remote(log, worker.gpus)
-        ready, _ = await asyncio.to_thread(ray.wait, [prepared], timeout=_ROOM_S)
-        if not ready:
+        member = Member(worker, node.address, handle, self._plan.hardware.heartbeat_s, health)
+        self._members.append(member)
+        try:
+            pid = await member.wait(handle.prepare.remote(log, worker.gpus), within=_ROOM_S)
+        except NotStarted as error:
             ray.kill(handle)
             raise RunError(
                 f"start: waited {_ROOM_S:g} s for node {node.address} to have room for {worker.id}, which needs "
                 f"{_describe(claim)}; end what else uses the cluster, or give the run machines of its own"
-            )
-        member = Member(worker, node.address, handle, self._plan.hardware.heartbeat_s, health)
-        pid = await member.wait(prepared)
+            ) from error
         member.also_kill = partial(_kill, node.id, pid)
         return member
 
@@ -249,6 +263,7 @@ async def join_cluster(plan: Plan, reach: EnvConnector, stack: ExitStack) -> Clu
     if address == _LOCAL and plan.hardware.nodes > 1:
         raise RunError(f"start: {explain_shortage(_needs_of_nodes(plan, resource_claims(plan)), (), address)}")
     _join(plan, address, reach, stack)
+    watch_raylet(_raylet_socket(), cluster.end, stack)
     await cluster.find_nodes()
     return cluster
 
@@ -273,6 +288,29 @@ def _join(plan: Plan, address: str, reach: EnvConnector, stack: ExitStack) -> No
         signal.signal(signal.SIGTERM, handler)
 
 
+def _raylet_socket() -> str:
+    """Where the raylet of this machine listens, which Ray gives no public name."""
+    from ray._private import worker
+
+    node: Any = worker.global_worker.node
+    return str(node.raylet_socket_name)
+
+
+def watch_raylet(path: str, on_end: Callable[[], None], stack: ExitStack) -> None:
+    """Hold a connection to the raylet of this machine, which ends with it: Ray itself reports that after a minute or
+    more, or ends the process without a word as soon as this one hands it an object."""
+    loop = asyncio.get_running_loop()
+    connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+    connection.connect(path)
+
+    def end() -> None:
+        loop.remove_reader(connection)
+        on_end()
+
+    loop.add_reader(connection, end)
+    stack.callback(loop.remove_reader, connection)
+
+
 # what happens to an actor is told once, by us
 _QUIET = {"RAY_DEDUP_LOGS_SKIP_REGEX": "."}
 _ALONE = {
@@ -281,6 +319,12 @@ _ALONE = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # processes made in advance lack the variables of our actors, for which others are then started
     "RAY_prestart_worker_first_driver": "0",
+    # our actors are what the machine is there for, and run as they would in this process; Ray's default is 15
+    "RAY_worker_niceness": "0",
+    # records of each call, of Ray's event loops and of its processes, which nobody reads
+    "RAY_task_events_report_interval_ms": "0",
+    "RAY_event_stats": "0",
+    "RAY_enable_metrics_collection": "0",
 }
 
 

@@ -13,7 +13,7 @@ from ...dsl.model.plan import Worker
 from ..errors import LearnerLost
 from .ray_actors import Played, Said
 
-__all__ = ["START_S", "Member", "WorkerLost", "gather_all"]
+__all__ = ["START_S", "Member", "NotStarted", "WorkerLost", "gather_all"]
 
 T = TypeVar("T")
 
@@ -27,6 +27,10 @@ _PINGS = 4
 
 class WorkerLost(Exception):
     """An actor is gone or does not answer: says which, where and why."""
+
+
+class NotStarted(WorkerLost):
+    """It had so many seconds to start."""
 
 
 class Member:
@@ -48,18 +52,32 @@ class Member:
         self.also_kill: Callable[[], None] = lambda: None
         """Ends a process that is silent, and hears of nothing."""
 
+    @property
+    def loss(self) -> WorkerLost | None:
+        return None if self._lost is None else WorkerLost(f"{self._name}: {self._lost}")
+
     def watch(self) -> None:
         """Ask it now and then whether it is there; before, it loads an engine and cannot answer."""
         self._watching = asyncio.get_running_loop().create_task(self._watch(), name=f"watch {self._name}")
 
+    @property
+    def watching(self) -> asyncio.Task[None] | None:
+        """Done when it is lost or was ended."""
+        return self._watching
+
+    @property
+    def lost(self) -> str | None:
+        """Why it is lost."""
+        return None if self._lost is None else f"{self._name}: {self._lost}"
+
     async def ask(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Have it do something; raises what that raises, or WorkerLost."""
-        number = next(self._numbers)
+        number = self._next_number()
         return await self.wait(self.handle.do.remote(number, work, *args, **kwargs), number)
 
     async def listen(self, *words: Any) -> AsyncIterator[Said[Played]]:
         """Have it play, and hear of it as it goes."""
-        number = next(self._numbers)
+        number = self._next_number()
         stream = self.handle.play.options(num_returns="streaming").remote(number, *words)
         try:
             while (news := await self.wait(anext(stream, None), number)) is not None:
@@ -67,6 +85,12 @@ class Member:
         except asyncio.CancelledError:
             await _end(stream)
             raise
+
+    def _next_number(self) -> int:
+        # one that is lost is sent nothing: where Ray itself is gone, that would end this process
+        if self.loss is not None:
+            raise self.loss
+        return next(self._numbers)
 
     async def wait(self, answer: Awaitable[T], number: int | None = None, within: float | None = None) -> T:
         """Wait for an answer as long as there is somebody to give it, and `within` so many seconds."""
@@ -78,8 +102,9 @@ class Member:
         try:
             done, _ = await asyncio.wait([call, lost], timeout=within, return_when=asyncio.FIRST_COMPLETED)
             if not call.done():
-                reason = lost.result() if done else f"it has not started within {within:g} s"
-                raise WorkerLost(f"{self._name}: {reason}")
+                if not done:
+                    raise NotStarted(f"{self._name}: it has not started within {within:g} s")
+                raise WorkerLost(f"{self._name}: {lost.result()}")
             with self._translate():
                 return call.result()
         finally:
@@ -88,7 +113,7 @@ class Member:
 
     async def end(self) -> None:
         """End its process, whatever it is doing."""
-        self._give_up("it was ended")
+        self.give_up("it was ended")
         if self._watching is not None:
             self._watching.cancel()
         self._kill()
@@ -107,7 +132,7 @@ class Member:
             await asyncio.sleep(self._heartbeat_s / _PINGS)
             owed, (under_way, problem) = frozenset(self._owed), await self._ping()
             if problem is not None:
-                return self._give_up(problem)
+                return self.give_up(problem)
             # twice, as an answer may be on its way
             for number in absent & owed - under_way & self._owed.keys():
                 if not self._owed[number].done():
@@ -131,7 +156,8 @@ class Member:
         except RayError:
             return frozenset(), _GONE
 
-    def _give_up(self, reason: str) -> None:
+    def give_up(self, reason: str) -> None:
+        """Let nobody wait for it any longer."""
         self._lost = self._lost or reason
         for lost in self._owed.values():
             if not lost.done():

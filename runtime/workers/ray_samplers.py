@@ -20,14 +20,16 @@ from ..protocols import SyncProof
 from ..rollout.episode import Episode, Group
 from ..rollout.group_queue import GroupQueue, TurnLengths
 from ..rollout.groups import GroupRequest
+from .division import deal, is_dealt, join
 from .ray_actors import Said
 from .ray_member import START_S, Member, WorkerLost, gather_all
-from .rollout_worker import PlaySettings, RolloutWorker
+from .rollout_worker import DemonstrationSettings, PlaySettings, RolloutWorker
 
 __all__ = ["MOST_REPLACED", "Samplers"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+S = TypeVar("S", PlaySettings, DemonstrationSettings)
 
 MOST_REPLACED = 3
 """Times that one sampler is replaced between two syncs; what goes wrong more often goes wrong every time."""
@@ -67,7 +69,7 @@ class Samplers:
         self.members = await gather_all(_await(create()) for create in self._create)
 
     async def make_model(self) -> ModelSource:
-        self._model = self._hear(await self.members[0].wait(self.members[0].handle.model.remote()))
+        self._model = self._hear(await self.members[0].wait(self.members[0].handle.model.remote(), within=START_S))
         return self._model
 
     async def start(self) -> None:
@@ -82,8 +84,21 @@ class Samplers:
     async def call(
         self, work: Callable[Concatenate[RolloutWorker, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Call a function of one of them."""
+        """Call a function of one of them; work that can be dealt out, of all."""
+        if len(self.members) > 1 and is_dealt(work):
+            items, settings, *rest = args
+            dealt: T = await self._deal(work, items, settings, *rest)
+            return dealt
         return await self._call(0, work, *args, **kwargs)
+
+    async def _deal(self, work: Callable[..., Awaitable[Any]], items: Any, settings: Any, *rest: Any) -> Any:
+        number = min(len(self.members), len(items) or 1)
+        shares = deal(len(items), number)
+        results = await gather_all(
+            self._call(at, work, [items[place] for place in share], _share(settings, at, number), *rest)
+            for at, share in enumerate(shares)
+        )
+        return join(shares, results)
 
     async def call_all(
         self, work: Callable[Concatenate[RolloutWorker, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
@@ -203,6 +218,11 @@ class Samplers:
                     # what was learned is the learner's, and safe
                     raise StepRefused(str(refused)) from refused
 
+    async def renew(self) -> None:
+        """Start others in the place of all that are known to be lost, before anyone waits for them."""
+        lost = [(at, member, member.loss) for at, member in enumerate(self.members)]
+        await gather_all(self.replace_lost(at, member, loss) for at, member, loss in lost if loss is not None)
+
     async def _start_another(self, at: int) -> Member:
         member = await self._create[at]()
         try:
@@ -269,7 +289,7 @@ class _Play:
         self._news.set()
 
 
-def _share(settings: PlaySettings, at: int, number: int) -> PlaySettings:
+def _share(settings: S, at: int, number: int) -> S:
     """The share of the slots, and of what an environment has room for, that one of several engines has."""
     environments = {name: _share_sessions(each, at, number) for name, each in settings.environments.items()}
     return replace(settings, slots=-(-settings.slots // number), environments=environments)

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...dsl.model.algorithm import LossOn
 from ...dsl.model.recipe import Agent, Environment, Rollout, TaskSelection
-from ...envs.protocol import TaskInfo
+from ...envs.protocol import EnvSpec, TaskInfo
 from ..agents.chat import Chat
 from ..agents.formats import chat_and_format
 from ..agents.messages import Message
@@ -36,8 +36,9 @@ from ..rollout.episode_runner import EpisodeLimits, Player
 from ..rollout.groups import GroupRequest, play_groups, run_in_slots
 from ..rollout.task_sampler import select_tasks
 from ..seeds import derive
+from .division import deals_work
 
-__all__ = ["DemonstrationSettings", "PlaySettings", "RolloutWorker"]
+__all__ = ["DemonstrationSettings", "PlaySettings", "RolloutWorker", "give_seeds"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,11 @@ class DemonstrationSettings:
     slots: int
     noise: float
     loss_on: LossOn
+
+
+def give_seeds(tasks: Sequence[Task], seed: int) -> list[tuple[Task, int]]:
+    """Give each task that is demonstrated a seed by its place, whoever gets it."""
+    return [(task, derive(seed, task.id, at)) for at, task in enumerate(tasks)]
 
 
 class RolloutWorker:
@@ -109,7 +115,7 @@ class RolloutWorker:
             chat=chat,
             format=form,
             prompt=_text(agent.prompt),
-            sampling=replace(style.sampling, stop_ids=(*style.sampling.stop_ids, self._chat.end_of_reply)),
+            sampling=replace(style.sampling, stop_ids=(*style.sampling.stop_ids, *chat.ends)),
             timeouts=style.timeouts,
             concurrency=self._concurrency,
             clock=self._clock,
@@ -117,6 +123,7 @@ class RolloutWorker:
             planning=agent.planning,
             reflection=agent.reflection,
             guided=agent.guided,
+            voice=lambda spec: chat_and_format(agent, self._chat, spec),
         )
         envs = await self._envs.all(style.environments)
         with _sampling():
@@ -131,55 +138,69 @@ class RolloutWorker:
 
     async def prompts(self, agent: Agent, environments: Mapping[str, Environment]) -> list[tuple[int, ...]]:
         """A prompt for each environment, but for what it would say first."""
-        chat, form = chat_and_format(agent, self._chat)
-        own = _text(agent.prompt)
-        return [
-            chat.begin(form.opening(env.spec.prompt, "", own)) for env in (await self._envs.all(environments)).values()
-        ]
+        own, found = _text(agent.prompt), []
+        for env in (await self._envs.all(environments)).values():
+            chat, form = chat_and_format(agent, self._chat, env.spec)
+            found.append(chat.begin(form.opening(env.spec.prompt, "", own)))
+        return found
 
+    @deals_work
     async def demonstrate(
-        self, tasks: Sequence[Task], style: DemonstrationSettings, limits: EpisodeLimits, seed: int
+        self, tasks: Sequence[tuple[Task, int]], style: DemonstrationSettings, limits: EpisodeLimits
     ) -> list[Episode]:
-        envs, demonstrator = await self._envs.all(style.environments), self._demonstrator(style)
+        """Play a demonstration of each task with its seed."""
+        envs = await self._envs.all(style.environments)
+        demonstrators = {name: self._demonstrator(style, env.spec) for name, env in envs.items()}
         jobs = [
-            partial(demonstrator.attempt, envs[task.environment], task, limits, derive(seed, task.id, at))
-            for at, task in enumerate(tasks)
+            partial(demonstrators[name].attempt, envs[name], task, limits, seed)
+            for task, seed in tasks
+            for name in [task.environment]
         ]
         return await run_in_slots(jobs, style.slots)
 
+    @deals_work
     async def relabel(
         self, episodes: Sequence[Episode], style: DemonstrationSettings, limits: EpisodeLimits
-    ) -> list[Episode]:
-        envs, demonstrator = await self._envs.all(style.environments), self._demonstrator(style)
+    ) -> list[list[Episode]]:
+        """Return each episode as demonstrations of other tasks that it solved."""
+        envs = await self._envs.all(style.environments)
+        demonstrators = {name: self._demonstrator(style, env.spec) for name, env in envs.items()}
         jobs = [
-            partial(demonstrator.hindsight, envs[episode.task.environment], episode, limits) for episode in episodes
+            partial(demonstrators[name].hindsight, envs[name], episode, limits)
+            for episode in episodes
+            for name in [episode.task.environment]
         ]
-        return [each for found in await run_in_slots(jobs, style.slots) for each in found]
+        return await run_in_slots(jobs, style.slots)
 
+    @deals_work
     async def render(self, conversations: Sequence[Conversation], style: DemonstrationSettings) -> list[Episode]:
         demonstrator = self._demonstrator(style)
         return [demonstrator.render(each, style.agent.context_tokens) for each in conversations]
 
+    @deals_work
     async def openings(
         self, episodes: Sequence[tuple[Task, Sequence[Message]]], style: PlaySettings
     ) -> list[tuple[int, ...]]:
-        envs, (chat, _) = await self._envs.all(style.environments), chat_and_format(style.agent, self._chat)
+        envs = await self._envs.all(style.environments)
+        chats = {name: chat_and_format(style.agent, self._chat, env.spec)[0] for name, env in envs.items()}
         with stop_on_env_error(", ".join(style.environments)):
             return [
-                chat.begin(await append_solution(envs[task.environment], task, opening, style.timeouts.reset_timeout_s))
+                chats[name].begin(await append_solution(envs[name], task, opening, style.timeouts.reset_timeout_s))
                 for task, opening in episodes
+                for name in [task.environment]
             ]
 
-    async def sample_replies(self, requests: Sequence[SampleRequest], slots: int) -> list[Sampled]:
+    @deals_work
+    async def sample_replies(self, requests: Sequence[SampleRequest], style: PlaySettings) -> list[Sampled]:
         ended = [
-            replace(each, sampling=replace(each.sampling, stop_ids=(*each.sampling.stop_ids, self._chat.end_of_reply)))
+            replace(each, sampling=replace(each.sampling, stop_ids=(*each.sampling.stop_ids, *self._chat.ends)))
             for each in requests
         ]
         with _sampling():
-            return await run_in_slots([partial(self.sampler.sample, each) for each in ended], slots)
+            return await run_in_slots([partial(self.sampler.sample, each) for each in ended], style.slots)
 
-    def _demonstrator(self, style: DemonstrationSettings) -> Demonstrator:
-        chat, form = chat_and_format(style.agent, self._chat)
+    def _demonstrator(self, style: DemonstrationSettings, env: EnvSpec | None = None) -> Demonstrator:
+        chat, form = chat_and_format(style.agent, self._chat, env)
         return Demonstrator(
             chat=chat,
             encode=lru_cache(_COMMANDS)(self._encode),  # an expert says the same few things in all games

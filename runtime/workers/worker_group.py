@@ -34,7 +34,8 @@ class WorkerGroup(ABC):
     async def rollout(
         self, work: Callable[Concatenate[RolloutWorker, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Call a function of a rollout worker, any of them."""
+        """Call a function of a rollout worker, any of them. Where it deals work out, each gets its share, and what
+        comes back is joined."""
 
     @abstractmethod
     async def learner(self, work: Callable[Concatenate[LearnerWorker, P], T], *args: P.args, **kwargs: P.kwargs) -> T:

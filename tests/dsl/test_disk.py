@@ -11,7 +11,7 @@ from agym.dsl.expression.expr import Expr
 from agym.dsl.model.algorithm import Algorithm, Preset
 from agym.dsl.model.model_sizes import find_shape
 from agym.dsl.model.plan import DiskUse
-from agym.dsl.model.recipe import Eval, Recipe, SaveEpisodes, TaskSelection
+from agym.dsl.model.recipe import Eval, Recipe, SavedEpisodes, SaveEpisodes, TaskSelection
 from agym.dsl.planning.lower import lower
 
 Change = Callable[..., Any]
@@ -60,7 +60,7 @@ def test_episodes_of_evaluations_by_hand(
     "changes",
     [
         {"eval": None},
-        {"checkpoint.episodes": SaveEpisodes.NONE},
+        {"checkpoint.episodes": SavedEpisodes(which=SaveEpisodes.NONE)},
         {"schedule.*.environments.craft.use": "gym"},
         {"schedule.*.environments.craft.tasks.eval": TaskSelection(file="mine.txt")},
         {"schedule.1.until": Expr("mean(success, 10) >= 0.8")},

@@ -185,8 +185,8 @@ def test_evolving_explores_then_retrains(plan_of: PlanOf) -> None:
 
 def test_a_stage_may_only_measure(plan_of: PlanOf) -> None:
     plan = plan_of(use(Preset.EVAL))
-    assert flow(plan.stages[0]) == [" -> eval", " -> eval_between", " -> save"]
-    assert [op(plan.stages[0], id_).every for id_ in ("eval", "eval_between")] == [None, plan.eval and plan.eval.every]
+    assert flow(plan.stages[0]) == [" -> eval", " -> save"]
+    assert op(plan.stages[0], "eval").every is None
     assert plan.budget.trainable_parameters == 0
     assert {worker.role for worker in plan.placement.workers} == {Role.ROLLOUT}
 

@@ -90,6 +90,7 @@ def sizing(shape: ModelShape = TOY, **changes: object) -> Sizing:
         offload=Offload.NONE,
         checkpointing=True,
         ranks=1,
+        sequence_parallel=1,
         ranks_per_node=1,
         tensor_parallel=1,
         engines_per_node=1,
@@ -197,6 +198,16 @@ def test_activations_in_full_precision_by_hand() -> None:
 def test_head_norms_keep_their_input() -> None:
     plain = activation_bytes(TOY, 1, 2, checkpointing=False)
     assert activation_bytes(replace(TOY, qk_norm=True), 1, 2, checkpointing=False) == plain + 2 * 6 * 2 * 6
+
+
+def test_ranks_that_divide_a_row_hold_their_part_of_it_and_all_of_it_for_their_heads() -> None:
+    # a block as above, and 2·6·2·4 = 96 once more; with four ranks each of them has a key-value head: 2·8·2·4
+    assert activation_bytes(TOY, 1, 4, checkpointing=False, sequence_parallel=2) == 2 * (544 + 96)
+    assert activation_bytes(TOY, 1, 4, checkpointing=False, sequence_parallel=4) == 2 * (544 + 128)
+    # 25 of 101 tokens, the largest part 26; in half precision a block takes 304 + 64, its input 32
+    found = items(sizing(ranks=4, sequence_parallel=4, micro_batch_tokens=101), Role.LEARNER)
+    assert (found["activations"], found["logits"]) == (26 * (304 + 64 + 32), 7 * 4 * 26 * 100)
+    assert items(sizing(critic=TOY, sequence_parallel=4), Role.CRITIC)["activations"] == 25 * (304 + 64 + 32)
 
 
 def test_logits_are_those_of_one_chunk() -> None:

@@ -43,6 +43,8 @@ from agym.dsl.model.recipe import (
     OnInvalid,
     Recipe,
     RewardSource,
+    SavedEpisodes,
+    SaveEpisodes,
     Sink,
     Transport,
     WeightTransfer,
@@ -58,6 +60,9 @@ Changes = dict[str, Any]
 Cases = dict[str, tuple[list[Changes], list[Changes]]]
 """Key: recipes in which it is in vain, recipes in which it is not."""
 Check = Callable[[Changes, Sequence[str]], list[str]]
+
+
+SAVES_ALL: Changes = {"checkpoint": Checkpoint(episodes=SavedEpisodes(which=SaveEpisodes.ALL))}
 
 
 @pytest.fixture
@@ -197,6 +202,7 @@ ALGORITHM: Cases = {
 
 AGENT: Cases = {
     "agent.parallel_calls": ([{}], [{"schedule.*.agent.format": Format.TOOLS}]),
+    "agent.thoughts": ([{"schedule.*.agent.thinking": False}], [{}]),
     "agent.memory.turns": ([{}], [{"schedule.*.agent.memory.kind": MemoryKind.WINDOW}]),
     "agent.memory.tokens": (
         [{}, {"schedule.*.agent.memory.kind": MemoryKind.WINDOW}],
@@ -299,6 +305,8 @@ RECIPE: Cases = {
     "checkpoint.keep_exports": ([EVAL, {"checkpoint": Checkpoint(export=False)}], [{}]),
     "checkpoint.best": ([EVAL], [{}]),
     "checkpoint.export": ([EVAL], [{}]),
+    "checkpoint.episodes.train": ([SAVES_ALL, EVAL, SFT], [{}]),
+    "checkpoint.episodes.eval": ([SAVES_ALL], [{}]),
     "eval.every": ([EVAL], [{}]),
     "eval.at_start": ([EVAL], [{}]),
     "eval.at_end": ([EVAL], [{}]),

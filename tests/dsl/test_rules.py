@@ -701,6 +701,49 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
             FOUR | {"model.shape": replace(TOY, kv_heads=1), "hardware.rollout.tensor_parallel": 4},
         ],
     ),
+    "hardware.ranks_divide_rows": (
+        [
+            (
+                {"hardware.gpus_per_node": 3, "hardware.train.sequence_parallel": 2},
+                "hardware.train.sequence_parallel",
+                "does not divide the number of ranks (3)",
+            ),
+            (
+                SPLIT | {"hardware.train.gpus": 1, "hardware.train.sequence_parallel": 2},
+                "hardware.train.sequence_parallel",
+                "the number of ranks (1)",
+            ),
+            ({"hardware.train.sequence_parallel": 2}, "hardware.train.sequence_parallel", "the number of ranks (1)"),
+            (
+                FOUR | {"hardware.train.sequence_parallel": 4},
+                "hardware.train.sequence_parallel",
+                "does not divide the model's 14 heads",
+            ),
+            (
+                {"model.shape": replace(TOY, heads=12, kv_heads=3), "hardware.train.sequence_parallel": 2} | FOUR,
+                "hardware.train.sequence_parallel",
+                "neither divides the model's 3 key-value heads nor is a multiple of them",
+            ),
+            (
+                FOUR
+                | SEVEN
+                | {"hardware.train.sequence_parallel": 4, **al(use=Preset.PPO, critic__path="Qwen/Qwen2.5-0.5B")},
+                "hardware.train.sequence_parallel",
+                "does not divide the critic's 14 heads",
+            ),
+        ],
+        [
+            {},
+            FOUR | {"hardware.train.sequence_parallel": 2},
+            SPLIT | {"hardware.train.sequence_parallel": 2},
+            FOUR | SEVEN | {"hardware.train.sequence_parallel": 4},
+            {"hardware.workers_per_node": 2, "hardware.train.sequence_parallel": 2},
+            # sizes that are not known here are checked when the engine starts
+            FOUR | {"hardware.train.sequence_parallel": 4, "model.path": "./mine"},
+            # key-value heads are copied where there are fewer of them than ranks
+            FOUR | {"model.shape": replace(TOY, kv_heads=1), "hardware.train.sequence_parallel": 4},
+        ],
+    ),
     "hardware.split_adds_up": (
         [
             (SPLIT | {"hardware.rollout.gpus": 4}, "hardware.rollout.gpus", "0 GPUs for learning and 4 for sampling"),

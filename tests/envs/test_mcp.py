@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from agym.dsl.model.recipe import Agent, Format
 from agym.envs.clients.client import InlineEnv
 from agym.envs.conformance import CHECKS, CheckResult, Subject, run_checks
 from agym.envs.errors import BadOption, EnvFault, EpisodeOver, FaultKind, UnknownSplit, UnknownTask
@@ -28,9 +29,11 @@ from agym.envs.mcp.env import Tools
 from agym.envs.mcp.options import read_mcp_options
 from agym.envs.mcp.tasks import find_wrong_rows, load_task_file
 from agym.envs.pool import EnvPool
-from agym.envs.protocol import Json, Status, Step, TaskInfo
+from agym.envs.protocol import EnvSpec, Json, Status, Step, TaskInfo
 from agym.envs.serving.sessions import Sessions
 from agym.envs.wire import tasks_from, tasks_to
+from agym.runtime.agents.calls import DIALECTS
+from agym.runtime.agents.formats import format_for
 from mcp import MCPError
 
 from .conftest import started
@@ -58,6 +61,29 @@ def begun(task: str = "sum", **options: Json) -> Tools:
 
 heavy = pytest.mark.heavy
 """A server of one's own takes a second or two to start."""
+
+
+@heavy
+def test_the_servers_own_schemas_are_the_tools_and_what_a_model_calls_is_what_it_gets() -> None:
+    async def go() -> tuple[EnvSpec, Step]:
+        client = InlineEnv(lambda: create(BANK))
+        try:
+            spec = await client.spec()
+            session = await client.open("sum", 0)
+            form = format_for(Agent(format=Format.TOOLS), dialect=DIALECTS[0], tools=spec.tools)
+            said = '<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>'
+            (action,) = form.read(said).actions
+            assert not form.read(said.replace("3", '"three"')).actions
+            return spec, await session.step(action)
+        finally:
+            await client.close()
+
+    spec, step = asyncio.run(go())
+    tools = {tool.name: tool for tool in spec.tools}
+    assert "answer" in tools
+    assert tools["add"].parameters["required"] == ["a", "b"]
+    assert "which ends the task" in spec.tool_prompt
+    assert (step.status, step.observation.text) == (Status.OK, "5")
 
 
 @pytest.fixture(scope="module")

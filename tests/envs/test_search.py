@@ -41,6 +41,40 @@ def corpus(tmp_path: Path) -> Path:
     return folder
 
 
+def call(name: str, **arguments: object) -> str:
+    return json.dumps({"name": name, "arguments": arguments})
+
+
+def test_a_call_is_the_command_that_it_stands_for() -> None:
+    task = FIRST_OF_TRAIN[0]
+    (query, answer) = begun(task).expert(task, 0) or ("", "")
+    by_word, by_call = begun(task), begun(task)
+    assert by_word.step(query) == by_call.step(call("search", query=query.removeprefix("search ")))
+    assert by_word.step(answer) == by_call.step(call("answer", text=answer.removeprefix("answer ")))
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        call("search", words="x"),
+        call("search", query=5),
+        call("search", query="x", more="y"),
+        call("open", passage="1"),
+        call("steal", query="x"),
+        '{"name": "search"}',
+        '{"name": "search", "arguments": {"query": "x"}, "id": 1}',
+        "{" * 5000,
+    ],
+)
+def test_a_call_that_is_none_of_its_tools_is_not_understood(action: str) -> None:
+    assert begun(FIRST_OF_TRAIN[0]).step(action).status is Status.INVALID
+
+
+def test_its_tools_are_those_that_were_chosen() -> None:
+    assert [tool.name for tool in create({"tools": ["search", "open"]}).spec.tools] == ["search", "open", "answer"]
+    assert [tool.name for tool in create({}).spec.tools] == ["search", "answer"]
+
+
 # --- tasks ---------------------------------------------------------------------------------------------------------
 
 

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from agym.envs.protocol import EnvSpec, Observation, Reached, Runs, Score, Status, Step, TaskInfo
+from agym.envs.protocol import EnvSpec, Observation, Reached, Runs, Score, Status, Step, TaskInfo, ToolSchema
 from agym.envs.wire import (
     Fields,
     WireError,
@@ -64,6 +65,31 @@ def test_what_was_reached_comes_back_as_it_was(reached: tuple[Reached, ...]) -> 
 
 def test_a_spec_comes_back_as_it_was() -> None:
     assert spec_from(sent(spec_to(SPEC))) == SPEC
+
+
+TOOL = {"name": "pay", "description": "Pays.", "parameters": {"type": "object", "properties": {}}}
+
+
+def test_a_spec_with_tools_comes_back_as_it_was_and_one_without_says_nothing_of_them() -> None:
+    spec = replace(SPEC, tools=(ToolSchema(name="pay", description="Pays.", parameters={"type": "object"}),))
+    spec = replace(spec, tool_prompt="Call them.")
+    assert spec_from(json.loads(dump(spec_to(spec)))) == spec
+    assert {"tools", "tool_prompt"}.isdisjoint(spec_to(SPEC)), "an older client knows neither"
+
+
+@pytest.mark.parametrize(
+    ("tools", "complaint"),
+    [
+        ([{**TOOL, "name": "<|im_end|>"}], "'name' must be 1 to 64 letters"),
+        ([TOOL, TOOL], "two 'tools' have one name"),
+        ([{**TOOL, "parameters": "none"}], "'parameters' must be an object"),
+        ([{**TOOL, "strict": True}], "unknown field 'strict'"),
+        ("pay", "'tools' must be a list"),
+    ],
+)
+def test_tools_that_are_not_exactly_right_are_refused(tools: object, complaint: str) -> None:
+    with pytest.raises(WireError, match=complaint):
+        spec_from({**json.loads(dump(spec_to(SPEC))), "tools": tools})
 
 
 def test_tasks_come_back_as_they_were() -> None:

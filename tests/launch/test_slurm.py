@@ -20,6 +20,8 @@ WAIT_S = 60
 """Longer than any step takes: a test that waits so long fails."""
 AGYM = (
     'if [ "$2" != agym ]; then',
+    """  if [ "$1" = -c ]; then echo "2026-01-01 INFO"; cat "${JOINED:-$0.joined}"; fi""",
+    """  if [[ -n "${WORKERS_END:-}" && " $* " == *" start --block --address"* ]]; then exit 1; fi""",
     """  [[ " $* " == *" --block "* ]] && { trap 'kill $!; exit 0' TERM; sleep 20 >/dev/null 2>&1 & wait; }""",
     "  exit 0",
     "fi",
@@ -47,7 +49,7 @@ def slurm(clients: Clients) -> Clients:
     clients.add("squeue", '[[ "$*" == *--steps* ]] && echo "7.2 agym-driver" || echo "${STATE:-RUNNING}"')
     clients.add("scancel", 'kill -TERM "$(cat "$STARTED")"')
     for name in ("python", "python3"):
-        clients.add(name, *AGYM)
+        clients.add(name, *AGYM).with_name(f"{name}.joined").write_text("2\n")
     return clients
 
 
@@ -111,6 +113,27 @@ def test_two_nodes_are_one_ray_cluster_with_a_token_and_the_plans_gpus(slurm: Cl
     assert all("--num-gpus=8" in call for call in (head, worker))
     assert any("--exclude=localhost" in call and " start " in call for call in slurm.calls("srun"))
     assert not list(tmp_path.glob(".agym-ray-token*"))
+
+
+def test_the_driver_begins_when_all_nodes_have_joined(slurm: Clients, tmp_path: Path) -> None:
+    joined = tmp_path / "joined"
+    joined.write_text("1\n")
+    job = start(job_of(TWO_NODES, tmp_path), slurm, tmp_path, CODE="0", JOINED=str(joined))
+    counted = lambda: [call for call in slurm.calls("python") if "ray.nodes()" in call]  # noqa: E731
+    wait_until(lambda: len(counted()) > 1, job)
+    assert "-m agym run r.yaml" not in slurm.calls("python")
+    joined.write_text("2\n")
+    assert end(job)[0] == 0
+    assert slurm.calls("python")[-1] == "-m agym run r.yaml"
+
+
+def test_a_job_whose_other_nodes_never_join_ends_with_their_number(slurm: Clients, tmp_path: Path) -> None:
+    (tmp_path / "joined").write_text("1\n")
+    job = start(job_of(TWO_NODES, tmp_path), slurm, tmp_path, JOINED=str(tmp_path / "joined"), WORKERS_END="1")
+    code, said = end(job)
+    assert code == 1
+    assert "agym: 1 of 2 nodes are in the Ray cluster at 127.0.0.1:20007 after" in said
+    assert "-m agym run r.yaml" not in slurm.calls("python")
 
 
 def test_a_job_whose_folder_exists_resumes(slurm: Clients, tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ from agym.runtime.protocols import (
 )
 from agym.runtime.reporting import SilentReporter
 from agym.runtime.rollout.env_connections import OpenEnvs
+from agym.runtime.storage.episode_reader import EPISODES, TRAIN_LOG, episode_files, read_chunks
 from agym.runtime.storage.run_folder import JUDGE, RunFolder
 from agym.runtime.workers.inline import InlineWorkerGroup
 from agym.runtime.workers.learner_worker import LearnerWorker
@@ -431,6 +432,7 @@ class Run:
             itertools.count().__next__,
             self.stop,
             judges=judges,
+            wall_clock=lambda: 0.0,
         )
         try:
             return await engine.run()
@@ -492,7 +494,7 @@ class Run:
     def exact(self) -> list[dict[str, Any]]:
         """Rows without what a clock says."""
         return [
-            {key: row[key] for key in row if not key.startswith(("timing_s/", "perf/", "workers/"))}
+            {key: row[key] for key in row if not key.startswith(("time", "timing_s/", "perf/", "workers/"))}
             for row in self.rows()
         ]
 
@@ -510,6 +512,27 @@ def trained(engines: EngineServer, folder: Path, recipe: str) -> Path:
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     (run,) = (folder / "runs").iterdir()
     return run
+
+
+def episodes_of(run: Path) -> dict[str, list[dict[str, Any]]]:
+    """What the log of episodes holds, by file and in its order, without what a clock says."""
+    return {
+        file.name: [
+            json.loads(line, object_hook=_without_seconds)
+            for chunk in read_chunks(file)
+            for line in chunk.data.splitlines()
+        ]
+        for file in episode_files(run / EPISODES)
+    }
+
+
+def trained_in(run: Path, step: int) -> list[dict[str, Any]]:
+    """The training episodes of a step."""
+    return [each for each in episodes_of(run)[TRAIN_LOG] if each["total_step"] == step]
+
+
+def _without_seconds(item: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in item.items() if name != "seconds"}
 
 
 def rows_of(run: Path) -> list[dict[str, Any]]:

@@ -113,6 +113,12 @@ def test_logits_are_in_fp32_where_the_recipe_says_so_and_by_default_on_gpus(
     assert learner_settings(new_run(*settings).plan, ModelSource(path="m")).fp32_head is is_fp32
 
 
+def test_ranks_divide_rows_as_the_recipe_says(new_run: Any) -> None:
+    settings = ("hardware.workers_per_node=4", "hardware.train.sequence_parallel=2")
+    assert learner_settings(new_run(*settings).plan, ModelSource(path="m")).sequence_parallel == 2
+    assert learner_settings(new_run().plan, ModelSource(path="m")).sequence_parallel == 1
+
+
 def test_an_environment_that_nobody_serves_is_told_by_its_name_and_address() -> None:
     class Nobody:
         async def spec(self) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from agym.dsl.model.recipe import Agent, Format
+from agym.dsl.model.recipe import Agent, Format, Parsing
 from agym.runtime.agents.chat import Chat, TemplateError
 from agym.runtime.agents.formats import format_for
 from agym.runtime.agents.messages import Message
@@ -103,7 +103,7 @@ REACT = {
 
 @pytest.mark.parametrize(("reply", "read"), REACT.items())
 def test_an_action_is_read_or_the_reason_told(reply: str, read: tuple[str | None, str]) -> None:
-    found = format_for(Agent(format=Format.REACT)).read(reply)
+    found = format_for(Agent(format=Format.REACT, parsing=Parsing.STRICT)).read(reply)
     assert found.action == read[0]
     assert read[1] in found.problem
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Sequence
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 from agym.runtime.protocols import TrainSequence
-from agym.runtime.workers.division import divide, is_divided, join
+from agym.runtime.workers.division import Share, divide, is_divided, join
 from agym.runtime.workers.learner_worker import LearnerWorker
 
 
@@ -63,3 +65,26 @@ def test_lists_are_joined_in_the_order_of_the_sequences_and_other_values_are_the
 def test_all_that_takes_sequences_is_divided_and_nothing_else() -> None:
     marked = {name for name, work in vars(LearnerWorker).items() if is_divided(work)}
     assert marked == {"update", "logprobs", "values", "update_critic", "rank", "update_ranker"}
+
+
+def test_a_share_arrives_as_a_list_of_the_same_sequences_to_the_bit() -> None:
+    rng = np.random.default_rng(0)
+    sent = [
+        replace(each, ids=rng.integers(0, 9, 5, np.int32), advantages=rng.random(5, np.float32))
+        for each in sequences([5, 5, 5], [3, None, 3])
+    ]
+    sent[1] = replace(sent[1], old_logprobs=rng.random(5, np.float32))
+    arrived = pickle.loads(pickle.dumps(Share(sent), 5))
+    assert type(arrived) is list
+    for field in fields(TrainSequence):
+        for before, after in zip(sent, arrived, strict=True):
+            np.testing.assert_array_equal(getattr(after, field.name), getattr(before, field.name), strict=True)
+    assert [each.old_logprobs is None for each in arrived] == [True, False, True]
+    assert [each.episode for each in arrived] == [3, None, 3]
+    assert pickle.loads(pickle.dumps(Share([]), 5)) == []
+
+
+def test_a_share_with_numbers_of_two_kinds_is_refused_as_one_would_be_rounded() -> None:
+    first, second = sequences([2, 3])
+    with pytest.raises(TypeError):
+        pickle.dumps(Share([first, replace(second, advantages=np.zeros(3))]), 5)

@@ -12,6 +12,9 @@ from agym.runtime.engine import OutcomeKind
 from agym.runtime.errors import RunError, StepRefused
 from agym.runtime.protocols import ProbeLimits, UpdateFault
 from agym.runtime.reporting import SilentReporter
+from agym.runtime.storage.episode_reader import episode_files, read_chunks
+
+from .conftest import episodes_of, trained_in
 
 
 def only(wanted: int) -> Callable[[int, Any], UpdateFault | None]:
@@ -142,30 +145,41 @@ def test_checkpoints_that_are_kept(new_run: Any) -> None:
     assert (run.root / "checkpoints/step-9/model/table.npy").is_file()
 
 
-@pytest.mark.parametrize(("wanted", "train", "measured"), [("none", 0, 0), ("eval", 0, 4), ("all", 7, 4)])
-def test_episodes_are_recorded_as_the_schema_says(
-    new_run: Any, root: Path, wanted: str, train: int, measured: int
+@pytest.mark.parametrize(
+    ("wanted", "train", "evaluations", "demonstrations"),
+    [
+        ("none", 0, 0, 0),
+        ("eval", 0, 4, 0),
+        ("all", 7 * 16, 4, 1),
+        ("{}", 7 * 4, 4, 1),
+        ("{train: 3, eval: none}", 7 * 3 * 4, 0, 1),
+        ("{train: 32}", 7 * 16, 4, 1),
+    ],
+)
+def test_the_episodes_that_are_asked_for_are_recorded_as_the_schema_says(
+    new_run: Any, root: Path, wanted: str, train: int, evaluations: int, demonstrations: int
 ) -> None:
     from jsonschema import Draft7Validator
 
     run = new_run(f"checkpoint.episodes={wanted}")
     run.go()
-    files = sorted(path.name for path in (run.root / "episodes").iterdir())
-    assert (len([name for name in files if "-eval" not in name]), len([n for n in files if "-eval" in n])) == (
-        train,
-        measured,
-    )
-    check = Draft7Validator(json.loads((root / "schemas/episode.v1.json").read_text()))
-    for name in files:
-        for line in (run.root / "episodes" / name).read_text().splitlines():
-            check.validate(json.loads(line))
+    files = episodes_of(run.root)
+    counts = [len(files.get("train.jsonl.gz", [])), len([n for n in files if "-eval" in n])]
+    assert [*counts, len([n for n in files if n.startswith("demonstrations-")])] == [train, evaluations, demonstrations]
+    check = Draft7Validator(json.loads((root / "schemas/episode.v2.json").read_text()))
+    for file in episode_files(run.root / "episodes"):
+        for chunk in read_chunks(file):
+            for line in chunk.data.splitlines():
+                check.validate(json.loads(line))
+    ids = [record["id"] for records in files.values() for record in records]
+    assert len(set(ids)) == len(ids)
 
 
 def test_a_recorded_episode_replays_in_its_environment(new_run: Any, echo: Any) -> None:
     run = new_run()
     run.go()
-    for line in (run.root / "episodes/step-000009.jsonl").read_text().splitlines():
-        record, env = json.loads(line), echo()
+    for record in trained_in(run.root, 9):
+        env = echo()
         assert record["opening"][-1]["content"] == env.reset(record["task"]["id"], record["task"]["seed"]).text
         for turn in record["turns"]:
             if turn["action"] is not None:

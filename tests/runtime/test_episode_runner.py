@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,7 +38,10 @@ from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from agym.runtime.rollout.episode import Ending, Episode, Purpose, Task
 from agym.runtime.rollout.episode_runner import EpisodeLimits, Player
 from agym.runtime.rollout.groups import play_episode
-from agym.runtime.storage.run_folder import episode_lines
+from agym.runtime.storage.episode_log import EpisodeEntry, EpisodePurpose, episode_lines
+from agym.runtime.storage.episode_reader import EPISODES, TRAIN_LOG, compress_member
+
+from .conftest import episodes_of
 
 ACT, PLANS, LESSON, SUMMARY = Purpose
 
@@ -477,7 +479,9 @@ def test_halves_of_letters_are_shown_as_something_that_can_be_read(tokenizer: An
     episode = played(speaker, Halved, horizon=2, observation_tokens=30)
     assert episode.opening[-1].content.endswith(" ?")
     assert episode.turns[-1].state == "at ? 0"
-    assert all(line.encode() for line in episode_lines([episode], purpose="train", total_step=1, stage="s"))
+    assert episode_lines(
+        [EpisodeEntry(episode=episode, group=0)], purpose=EpisodePurpose.TRAIN, total_step=1, stage="s"
+    )
 
 
 @pytest.mark.parametrize(("score", "expected"), [(Score.SUM, -0.5), (Score.LAST, -0.25), (Score.MAX, -0.25)])
@@ -526,8 +530,9 @@ def test_a_guided_agent_says_what_the_environment_lists_and_nothing_else(tokeniz
 
 def kept(episode: Episode, folder: Path) -> Path:
     (folder / "episodes").mkdir()
-    written = episode_lines([episode], purpose="train", total_step=1, stage="s")
-    (folder / "episodes" / "step-1.jsonl").write_text("\n".join(written))
+    entry = EpisodeEntry(episode=episode, group=0)
+    written = episode_lines([entry], purpose=EpisodePurpose.TRAIN, total_step=1, stage="s")
+    (folder / EPISODES / TRAIN_LOG).write_bytes(compress_member(1, written))
     return folder
 
 
@@ -581,6 +586,12 @@ AGENTS = {
     "planning": "agent.planning={every: 2, tokens: 5}",
     "reflection": "agent.reflection={attempts: 3, tokens: 5}",
     "without thoughts": "agent.thinking=false",
+    "stripped thoughts": "agent.thoughts=strip",
+    "stripped thoughts and a summary": (
+        "agent={format: plain, tokens_per_turn: 2, context_tokens: 160, thoughts: strip, "
+        "planning: {every: 2, tokens: 5}, reflection: {attempts: 2, tokens: 5}, "
+        "memory: {kind: summary, turns: 1, tokens: 6}}"
+    ),
     "demonstrations": "agent={format: plain, tokens_per_turn: 2, demonstrations: 1, context_tokens: 400}",
 }
 
@@ -601,7 +612,7 @@ def test_what_the_sampler_drew_is_what_the_learner_learns_killed_or_not(new_run:
 def test_examples_are_of_other_training_tasks_and_the_same_in_every_step(new_run: Any) -> None:
     run = new_run(*STRICT, AGENTS["demonstrations"])
     assert run.go().kind is OutcomeKind.FINISHED
-    episode_lines = [line for file in (run.root / "episodes").iterdir() for line in file.read_text().splitlines()]
-    openings = {json.loads(line)["opening"][0]["content"] for line in episode_lines}
+    played = [each for file in episodes_of(run.root).values() for each in file if each["purpose"] != "demonstration"]
+    openings = {each["opening"][0]["content"] for each in played}
     assert all(each.startswith(SHOWN) for each in openings)
     assert 1 <= len(openings) <= 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from agym.runtime.engine import OutcomeKind
 from agym.runtime.errors import StepRefused
 from agym.runtime.protocols import TrainSequence, UpdateFault
 
-from .conftest import echoing
+from .conftest import echoing, trained_in
 
 EVOLVING = echoing("""
 algorithm:
@@ -136,8 +135,7 @@ def test_exploring_is_never_ahead_of_learning(new_run: Any) -> None:
 
 def _versions(run: Any, step: int) -> list[int]:
     """Of the weights that a step's episodes were drawn from."""
-    lines = (run.root / "episodes" / f"step-{step:06d}.jsonl").read_text().splitlines()
-    segments = [segment for line in lines for segment in json.loads(line)["segments"]]
+    segments = [segment for record in trained_in(run.root, step) for segment in record["segments"]]
     return sorted({version for segment in segments for version in segment["versions"]} - {-1})
 
 

@@ -54,7 +54,7 @@ def finished(process: Process) -> None:
 def rows(folder: Path) -> list[dict[str, Any]]:
     file = folder / "runs/small/metrics.jsonl"
     read = [json.loads(line) for line in file.read_text().splitlines() if line.endswith("}")] if file.exists() else []
-    return [{key: row[key] for key in row if not key.startswith(("timing_s/", "perf/"))} for row in read]
+    return [{key: row[key] for key in row if not key.startswith(("time", "timing_s/", "perf/"))} for row in read]
 
 
 @pytest.fixture(scope="module")

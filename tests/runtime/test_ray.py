@@ -7,12 +7,15 @@ import json
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import numpy as np
@@ -35,21 +38,22 @@ from agym.runtime.rollout.episode import Ending, Episode, Group, Segment, Task  
 from agym.runtime.rollout.episode_runner import EpisodeLimits  # noqa: E402
 from agym.runtime.rollout.group_queue import GroupQueue, TurnLengths  # noqa: E402
 from agym.runtime.rollout.groups import GroupRequest  # noqa: E402
-from agym.runtime.workers.division import divides_sequences  # noqa: E402
+from agym.runtime.workers.division import deals_work, divides_sequences, is_dealt  # noqa: E402
 from agym.runtime.workers.ray import Ranks, RayWorkerGroup, launch_ray  # noqa: E402
 from agym.runtime.workers.ray_actors import RolloutActor, Said  # noqa: E402
 from agym.runtime.workers.ray_cluster import (  # noqa: E402
+    Cluster,
     Node,
     actor_variables,
     choose_nodes,
     explain_shortage,
     resource_claims,
+    watch_raylet,
 )
 from agym.runtime.workers.ray_member import Member, WorkerLost  # noqa: E402
 from agym.runtime.workers.ray_samplers import Samplers  # noqa: E402
-from agym.runtime.workers.rollout_worker import PlaySettings  # noqa: E402
+from agym.runtime.workers.rollout_worker import PlaySettings, RolloutWorker  # noqa: E402
 from ray.exceptions import ActorDiedError  # noqa: E402
-from two_nodes import two_nodes  # noqa: E402
 
 from .conftest import RECIPE, plan_of  # noqa: E402
 
@@ -295,7 +299,7 @@ def test_groups_are_handed_out_to_all_and_come_back_in_the_order_of_the_requests
 
 
 @pytest.mark.parametrize("number", [1, 2])
-@pytest.mark.parametrize("answers", [0, 1, 3])
+@pytest.mark.parametrize("answers", [0, 1, 2])
 def test_what_a_sampler_played_when_it_was_lost_is_played_again_and_another_takes_its_place(
     number: int, answers: int
 ) -> None:
@@ -304,6 +308,54 @@ def test_what_a_sampler_played_when_it_was_lost_is_played_again_and_another_take
     lost = [Here(actor(Playing()), answers), Here(actor(Playing()))]
     assert names(play(REQUESTS, lambda _: None, lost, *others, notes=notes)) == WHOLE
     assert notes == ["rollout/0 on 10.0.0.1: its process is gone, killed or out of memory; another takes its place"]
+
+
+@deals_work
+async def note_share(worker: Any, items: Sequence[int], settings: PlaySettings) -> list[int]:
+    worker.played += items
+    worker.turns.append(settings.slots)
+    await asyncio.sleep(0)
+    return [item * item for item in items]
+
+
+def deal_out(items: Sequence[int], *handles: list[Here]) -> list[int]:
+    async def run() -> list[int]:
+        made = await samplers([], *handles)
+        return await made.call(note_share, items, replace(STYLE, slots=4))
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("count", [0, 1, 7])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_work_is_dealt_out_to_all_and_comes_back_in_order_whatever_their_number(number: int, count: int) -> None:
+    workers = [Playing() for _ in range(number)]
+    items = list(range(count))
+    assert deal_out(items, *([Here(actor(worker))] for worker in workers)) == [item * item for item in items]
+    shares = [len(worker.played) for worker in workers]
+    assert sum(shares) == count
+    assert max(shares) - min(shares) <= 1
+    busy = [worker for worker in workers if worker.turns]
+    assert {tuple(worker.turns) for worker in busy} == {(-(-4 // len(busy)),)}
+
+
+def test_of_work_dealt_out_the_share_of_a_lost_sampler_is_done_by_the_one_that_takes_its_place() -> None:
+    first, second, spare = Playing(), Playing(), Playing()
+    found = deal_out(range(5), [Here(actor(first), 0), Here(actor(spare))], [Here(actor(second))])
+    assert found == [0, 1, 4, 9, 16]
+    assert (first.played, spare.played, second.played) == ([], [0, 2, 4], [1, 3])
+
+
+@pytest.mark.parametrize("name", ["demonstrate", "relabel", "render", "openings", "sample_replies"])
+def test_what_needs_no_group_is_dealt_out(name: str) -> None:
+    assert is_dealt(getattr(RolloutWorker, name))
+
+
+def test_episodes_that_end_close_to_each_other_are_reported_together() -> None:
+    async def listen() -> list[int]:
+        return [len(said.value.episodes) async for said in actor(Playing()).play(0, REQUESTS, STYLE)]
+
+    assert asyncio.run(listen()) == [1, 13, 0]
 
 
 def test_plays_that_share_a_word_share_the_slots_of_their_engine() -> None:
@@ -333,6 +385,27 @@ def test_an_engine_that_fails_in_a_living_process_is_replaced_too() -> None:
 def test_a_sampler_that_is_lost_again_and_again_ends_the_step() -> None:
     with pytest.raises(StepRefused, match=r"it was replaced 3 times since the last sync: read its file in 'logs/work"):
         play(REQUESTS, lambda _: None, [Here(actor(Playing()), 0) for _ in range(4)])
+
+
+def test_samplers_that_are_known_to_be_lost_are_replaced_while_ranks_restart() -> None:
+    class Restarting:
+        restarted = False
+
+        async def restart(self, *_: object) -> None:
+            self.restarted = True
+
+    async def run() -> None:
+        made = await samplers([], [Here(None), Here(None)], [Here(None)])
+        lost, kept = made.members
+        lost.give_up("its node is gone")
+        ranks = Restarting()
+        workers = RayWorkerGroup(plan_of(RECIPE), made, cast(Ranks, ranks), list)
+        workers._model = cast(Any, None)
+        await workers.restart_learner()
+        assert ranks.restarted
+        assert [lost in made.members, kept in made.members, made.num_replaced] == [False, True, 1]
+
+    asyncio.run(run())
 
 
 def test_one_that_takes_a_place_gets_the_weights_of_the_last_sync_first() -> None:
@@ -411,15 +484,15 @@ def whole(worker: Any) -> str:
     return "done"
 
 
-async def ranks(*handles: Here) -> Ranks:
-    made = Ranks(plan_of(RECIPE), [], survivors_s=0.05)
+async def ranks(*handles: Here, settings: Sequence[str] = ()) -> Ranks:
+    made = Ranks(plan_of(RECIPE, *settings), [], survivors_s=0.2)
     made._members = [member(each, rank) for rank, each in enumerate(handles)]
     return made
 
 
-def ask(handles: Sequence[Here], *words: Any) -> Any:
+def ask(handles: Sequence[Here], *words: Any, settings: Sequence[str] = ()) -> Any:
     async def run() -> Any:
-        return await (await ranks(*handles)).call(*words)
+        return await (await ranks(*handles, settings=settings)).call(*words)
 
     return asyncio.run(run())
 
@@ -430,6 +503,20 @@ def test_sequences_are_divided_over_the_ranks_and_what_comes_back_is_joined() ->
     assert ask(both, lengths_of, sequences) == [5, 1, 3, 2]
     assert ask(both, number_of, sequences, 10) == 12
     assert ask(both, whole) == "done"
+
+
+def test_ranks_that_divide_rows_are_given_the_same_sequences() -> None:
+    given: list[list[int]] = []
+
+    @divides_sequences
+    def note(worker: Any, sequences: Sequence[TrainSequence]) -> list[int]:
+        given.append([len(each.ids) for each in sequences])
+        return given[-1]
+
+    sequences = [sequence(*range(size)) for size in (5, 1, 3, 2)]
+    settings = ("hardware.workers_per_node=4", "hardware.train.sequence_parallel=2")
+    assert ask([Here(Rank()) for _ in range(4)], note, sequences, settings=settings) == [5, 1, 3, 2]
+    assert given == [[5, 1], [5, 1], [3, 2], [3, 2]]
 
 
 def test_what_all_ranks_raise_alike_is_raised() -> None:
@@ -450,7 +537,7 @@ class Waiting(Rank):
 
 
 def test_a_rank_that_fails_while_others_wait_for_it_ends_them_all() -> None:
-    with pytest.raises(LearnerLost, match=r"rollout/1: no room; others still waited for it 0.05 s later"):
+    with pytest.raises(LearnerLost, match=r"rollout/1: no room; others still waited for it 0.2 s later"):
         ask([Here(Waiting()), Here(Rank([RunError("no room")]))], whole)
 
 
@@ -508,6 +595,67 @@ def test_one_that_is_hung_or_whose_answer_was_lost_is_waited_for_no_longer(
             await made.ask(whole)
 
     asyncio.run(run())
+
+
+def test_a_rank_that_is_lost_while_samplers_play_ends_the_play() -> None:
+    ended: list[str] = []
+
+    async def play() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("play")
+
+    async def run() -> None:
+        made = await ranks(Here(Rank()))
+        assert await made.while_alive(asyncio.sleep(0, "groups")) == "groups"
+        worker = Worker(id="learner/0", role=Role.LEARNER, rank=0, node=0, gpus=())
+        made._members = [Member(worker, "10.0.0.1", Pinged(None), heartbeat_s=0.1)]
+        cast(Any, made._members[0])._kill = lambda: None
+        made._members[0].watch()
+        for _ in range(2):
+            with pytest.raises(LearnerLost, match=r"learner/0 on 10.0.0.1: it has not answered for 0.1 s"):
+                await made.while_alive(play())
+
+    asyncio.run(run())
+    # the second began no more
+    assert ended == ["play"]
+
+
+def test_one_that_was_given_up_is_sent_nothing_more() -> None:
+    async def run() -> None:
+        made = member(None)
+        made.give_up("Ray has ended")
+        with pytest.raises(WorkerLost, match="Ray has ended"):
+            await made.ask(whole)
+        with pytest.raises(WorkerLost, match="Ray has ended"):
+            await anext(made.listen())
+
+    asyncio.run(run())
+
+
+def test_the_end_of_the_driver_s_own_raylet_is_seen_at_once() -> None:
+    async def run() -> None:
+        ended = asyncio.Event()
+        # the path of a socket may have a hundred letters
+        with ExitStack() as stack, TemporaryDirectory(dir="/tmp") as folder, socket.socket(socket.AF_UNIX) as raylet:
+            raylet.bind(f"{folder}/raylet")
+            raylet.listen()
+            watch_raylet(f"{folder}/raylet", ended.set, stack)
+            connection, _ = raylet.accept()
+            await asyncio.sleep(0)
+            assert not ended.is_set()
+            connection.close()
+            await asyncio.wait_for(ended.wait(), 10)
+
+    asyncio.run(run())
+
+
+def test_a_driver_without_a_raylet_waits_for_no_machine() -> None:
+    cluster = Cluster(plan_of(RECIPE), {}, "auto")
+    cluster.end()
+    with pytest.raises(RunError, match=r"Ray has ended on the driver's machine: resume the run"):
+        asyncio.run(cluster.find_nodes())
 
 
 # --- taking turns on a GPU -----------------------------------------------------------------------------------------
@@ -586,7 +734,8 @@ class Driver:
             [json.loads(line) for line in file.read_text().splitlines() if line.endswith("}")] if file.exists() else []
         )
         return [
-            {key: row[key] for key in row if not key.startswith(("timing_s/", "perf/", "workers/"))} for row in read
+            {key: row[key] for key in row if not key.startswith(("time", "timing_s/", "perf/", "workers/"))}
+            for row in read
         ]
 
     def wait_for_rows(self, count: int) -> None:
@@ -697,11 +846,11 @@ def same_start(rows: list[dict[str, Any]], inline: list[dict[str, Any]], steps: 
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("zero", [2, 3])
+@pytest.mark.parametrize("train", ["{zero: 2}", "{zero: 3}", "{zero: 3, sequence_parallel: 2}"])
 def test_two_engines_and_two_ranks_begin_as_one_of_each_and_learn_to_the_end(
-    tmp_path: Path, inline: list[dict[str, Any]], zero: int
+    tmp_path: Path, inline: list[dict[str, Any]], train: str
 ) -> None:
-    driver = Driver(tmp_path / "run", *TWO, "--set", f"hardware.train.zero={zero}")
+    driver = Driver(tmp_path / "run", *TWO, "--set", f"hardware.train={train}")
     code, out = driver.ended()
     assert code == 0, out[-3000:]
     same_start(driver.rows(), inline, steps=4)
@@ -735,19 +884,6 @@ def test_a_sampler_that_hangs_is_replaced(tmp_path: Path, inline: list[dict[str,
     assert code == 0, out[-3000:]
     assert "it has not answered for 4 s ('hardware.heartbeat_s'); another takes its place" in out
     assert driver.rows() == inline
-
-
-@pytest.mark.heavy
-def test_two_machines_begin_as_one(tmp_path: Path, inline: list[dict[str, Any]]) -> None:
-    """Where namespaces are not allowed it fails with NoNamespaces."""
-    (tmp_path / "recipe.yaml").write_text(REAL)
-    with two_nodes() as cluster:
-        words = (sys.executable, "-m", "agym", "run", "recipe.yaml", *cluster.settings)
-        run = cluster.start(0, *words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        out, _ = run.communicate(timeout=300)
-        assert run.returncode == 0, out[-3000:]
-    rows = [json.loads(line) for line in (tmp_path / "runs/small/metrics.jsonl").read_text().splitlines()]
-    same_start(rows, inline, steps=4)
 
 
 @pytest.mark.heavy

@@ -10,6 +10,7 @@ import pytest
 import tokenizers  # noqa: F401 - engines are needed, and this is the quickest to ask for
 
 from ..engine_server import EngineServer
+from .conftest import episodes_of
 
 RECIPE = """
 agym: 1
@@ -48,7 +49,7 @@ def test_sampler_and_learner_agree_on_what_such_an_agent_says(engines: EngineSer
     assert len(learnt) == 3
     assert max(row["mismatch/ratio_error"] for row in learnt) < 1e-3
     assert all(row["train/grad_norm"] > 0 for row in learnt)
-    episodes = [json.loads(line) for file in (root / "episodes").iterdir() for line in file.read_text().splitlines()]
+    episodes = [each for file in episodes_of(root).values() for each in file]
     assert SAYS[name]([each for each in episodes if each["stage"] == "exploit"])
 
 

@@ -18,7 +18,7 @@ from agym.runtime.storage.events import EVENTS, EventLog
 from agym.runtime.workers.inline import InlineWorkerGroup
 from agym.runtime.workers.worker_group import WorkerGroup
 
-from .conftest import worker_call
+from .conftest import episodes_of, worker_call
 from .test_resume import MOVING, nan_now_and_then
 
 RAY = "hardware.launcher=ray"
@@ -140,11 +140,6 @@ def lost(new_run: Any, *settings: str, faulty: Any = None, **how: Any) -> tuple[
     made = fragile(run, **how)
     assert run.go().kind is OutcomeKind.FINISHED
     return run, made[0]
-
-
-def episodes_of(root: Path) -> dict[str, list[Any]]:
-    read = {path.name: path.read_text().splitlines() for path in (root / "episodes").iterdir()}
-    return {name: [json.loads(line) | {"seconds": 0} for line in lines] for name, lines in read.items()}
 
 
 @pytest.mark.slow

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.protocols import UpdateFault
+
+from .conftest import episodes_of
 
 MOVING = (
     "schedule.2.until=step >= 5 or mean(success, 2) >= 0.9",
@@ -63,13 +63,8 @@ def test_killed_at_any_call_and_resumed_the_rows_are_the_same(
         assert again.go().kind is OutcomeKind.FINISHED
         assert again.exact() == whole.exact(), f"killed in call {at}, '{calls[at - 1]}'"
         assert not list(grave.glob("*/.unfinished-*"))
-        assert _episodes(grave) == _episodes(whole.root)
+        assert episodes_of(grave) == episodes_of(whole.root)
     assert (kept > 0) == (staleness > 0)
-
-
-def _episodes(root: Path) -> dict[str, list[Any]]:
-    read = {path.name: path.read_text().splitlines() for path in (root / "episodes").iterdir()}
-    return {name: [json.loads(line) | {"seconds": 0} for line in lines] for name, lines in read.items()}
 
 
 @pytest.mark.slow

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from pathlib import Path
 
 import pytest
+from agym.runtime.storage.episode_reader import list_members, read_chunks
 from agym.runtime.storage.run_folder import FolderError, JsonLines, RunFolder, replace_file
 
 
@@ -141,11 +143,38 @@ def test_a_row_that_json_cannot_say_is_an_error(tmp_path: Path) -> None:
 def test_episodes_of_steps_to_come_are_forgotten(tmp_path: Path) -> None:
     space = RunFolder.start(tmp_path / "run", "plan", "recipe")
     for step in (8, 9, 10, 11):
-        space.write_episodes(step, "", ["{}"])
-        space.write_episodes(step, "-eval", ["{}"])
+        (space.root / f"episodes/step-{step:06d}.jsonl").write_text("{}\n")  # as version 0.1.0 wrote them
+        space.append_episodes(step, b"{}\n")
+        space.write_evaluation(step, b"{}\n")
     space.forget_episodes(after=9)
     names = sorted(path.name for path in (space.root / "episodes").iterdir())
-    assert names == ["step-000008-eval.jsonl", "step-000008.jsonl", "step-000009-eval.jsonl", "step-000009.jsonl"]
+    assert names == [
+        "step-000008-eval.jsonl",
+        "step-000008.jsonl",
+        "step-000009-eval.jsonl",
+        "step-000009.jsonl",
+        "train.jsonl.gz",
+    ]
+    assert [member.step for member in list_members(space.root / "episodes/train.jsonl.gz")] == [8, 9]
+
+
+def test_a_log_cut_at_any_byte_is_whole_again_after_the_steps_that_it_held(tmp_path: Path) -> None:
+    space = RunFolder.start(tmp_path / "run", "plan", "recipe")
+    for step in (1, 2, 3):
+        space.append_episodes(step, b'{"step": %d}\n' % step * step)
+    log = space.root / "episodes/train.jsonl.gz"
+    whole, members = log.read_bytes(), list_members(log)
+    assert gzip.decompress(whole).count(b"\n") == 6  # other programs read it too
+    for size in range(len(whole)):
+        log.write_bytes(whole[:size])
+        space.forget_episodes(after=9)
+        kept = [member for member in members if member.end <= size]
+        assert log.stat().st_size == max((member.end for member in kept), default=0)
+        space.append_episodes(7, b'{"step": 7}\n')
+        assert [json.loads(line)["step"] for chunk in read_chunks(log) for line in chunk.data.splitlines()] == [
+            *(member.step for member in kept for _ in range(member.step)),
+            7,
+        ]
 
 
 def test_a_file_is_the_old_one_or_the_new_one(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
+from itertools import groupby
 from operator import getitem
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from agym.runtime.rollout.task_sampler import TaskMixture
 from agym.runtime.steps.rollout_batch import RolloutBatch, read_batches, write_batches
 from agym.runtime.workers.learner_worker import LearnerWorker
 
-from .conftest import echoing
+from .conftest import echoing, episodes_of
 
 RECIPE = echoing("""
 algorithm: {use: grpo, group_size: 4, groups_per_step: 4, lr: 4, filter: size > 0}
@@ -111,12 +112,12 @@ def apart(run: Any, rounds: int) -> list[Apart]:
 
 def versions(run: Any, kind: str = "") -> list[set[int]]:
     """Of the weights that drew each step's tokens."""
-    files = sorted((run.root / "episodes").glob(f"step-??????{kind}.jsonl"))
-    return [_drawn_by(file) for file in files]
+    purpose = "eval" if kind else "train"
+    records = [each for file in episodes_of(run.root).values() for each in file if each["purpose"] == purpose]
+    return [_drawn_by([*step]) for _, step in groupby(records, lambda record: record["total_step"])]
 
 
-def _drawn_by(file: Path) -> set[int]:
-    records = [json.loads(line) for line in file.read_text().splitlines()]
+def _drawn_by(records: list[Any]) -> set[int]:
     segments = [segment for record in records for segment in record["segments"]]
     return {version for segment in segments for version in segment["versions"]} - {-1}
 
@@ -214,13 +215,13 @@ def test_values_are_those_of_the_step_that_a_batch_is_for(ahead: Any) -> None:
     for run in runs:
         run.go()
         assert [row["horizon/turns"] for row in run.steps()] == [1, 2, 3, 3, 3, 4, 4, 4]
-    tasks = [[_tasks(file) for file in sorted((run.root / "episodes").iterdir())] for run in runs]
+    tasks = [_tasks(run) for run in runs]
     assert tasks[0] == tasks[1] == tasks[2]
 
 
-def _tasks(file: Path) -> list[tuple[str, int]]:
-    records = [json.loads(line) for line in file.read_text().splitlines()]
-    return [(record["task"]["id"], record["task"]["seed"]) for record in records]
+def _tasks(run: Any) -> list[tuple[str, str, int]]:
+    records = [record for file in episodes_of(run.root).values() for record in file]
+    return [(record["id"], record["task"]["id"], record["task"]["seed"]) for record in records]
 
 
 def test_metrics_that_values_ask_for_are_those_of_when_the_batch_was_begun(ahead: Any) -> None:
@@ -334,7 +335,7 @@ def test_in_flight_weights_change_while_episodes_are_under_way_within_the_bound(
 def test_in_flight_each_step_has_the_tasks_that_it_would_have_without(ahead: Any, in_flight: Any, rounds: int) -> None:
     run, plain = in_flight(2, rounds=rounds)[0], ahead(0)
     run.go(), plain.go()
-    tasks = [[_tasks(file) for file in sorted((each.root / "episodes").iterdir())] for each in (run, plain)]
+    tasks = [_tasks(each) for each in (run, plain)]
     assert tasks[0] == tasks[1]
 
 
@@ -371,7 +372,7 @@ def test_in_flight_an_interrupted_run_goes_on_with_what_was_played(ahead: Any, i
     again.around = lambda workers: InFlight(workers, 7)
     assert again.go().kind is OutcomeKind.FINISHED
     assert [row["total_step"] for row in again.steps()] == list(range(1, 9))
-    tasks = [[_tasks(file) for file in sorted((each.root / "episodes").iterdir())] for each in (again, plain)]
+    tasks = [_tasks(each) for each in (again, plain)]
     assert tasks[0] == tasks[1]
 
 
@@ -594,7 +595,7 @@ def test_a_value_of_another_kind_is_refused_wherever_it_stands(tmp_path: Path) -
             with suppress(RunError):
                 read_batches(tmp_path, {"echo"})
                 taken |= {str(last)} if type(was) is not type(value) else set()
-    numbers = {"score", "reward", "seconds", "tasks", "rollout", "echo"}
+    numbers = {"score", "reward", "seconds", "sampling_s", "env_s", "tasks", "rollout", "echo"}
     assert taken == numbers | {"action"}, "a whole number is a real one; an action may be none"
 
 

@@ -26,7 +26,7 @@ from agym.runtime.rollout.env_connections import EnvConnector, OpenEnvs
 from agym.runtime.rollout.episode import Ending, Episode, Task
 from agym.runtime.rollout.episode_runner import EpisodeLimits
 from agym.runtime.workers.build import prepare_model
-from agym.runtime.workers.rollout_worker import DemonstrationSettings, RolloutWorker
+from agym.runtime.workers.rollout_worker import DemonstrationSettings, RolloutWorker, give_seeds
 
 TINY = [name for name in shipped_names() if name.endswith("/tiny")]
 BROWSED = {"miniwob/tiny", "websites/tiny", "mixture/tiny"}
@@ -81,7 +81,7 @@ async def by_expert(plan: Plan, worker: RolloutWorker, name: str) -> list[Episod
         Task(environment=name, id=each.id, seed=at, difficulty=each.difficulty or "")
         for at, each in enumerate(found[:: max(1, len(found) // SHOWN)][:SHOWN])
     ]
-    return await worker.demonstrate(tasks, style, limits, plan.seed)
+    return await worker.demonstrate(give_seeds(tasks, plan.seed), style, limits)
 
 
 @pytest.mark.heavy

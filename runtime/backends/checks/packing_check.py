@@ -1,9 +1,11 @@
 """Self-test of a model when its engine is built: packed sequences against the same ones padded and alone.
 
-Three short sequences go through the model's own attention first, alone and padded; what packed rows give must agree
-with it. A layer that lets sequences mix (recurrent, convolutional) gets their borders if that is enough, else one
-sequence per row; attention that differs from the model's own ends the run. All ranks do the same passes, nothing is
-drawn from a random generator, and the model stays as it was.
+Short sequences go through the model's own attention first, alone and padded; what packed rows give must agree with it.
+Where a row that holds their common prefixes once differs, each sequence gets its own. A layer that lets sequences mix
+(recurrent, convolutional) gets their borders if that is enough, else one sequence per row; attention that differs from
+the model's own ends the run. Where ranks divide rows between them, what they have together must agree too, so a layer
+that lets tokens mix outside attention ends it as well. All ranks do the same passes, nothing is drawn from a random
+generator, and the model stays as it was.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from torch import Tensor, nn
 
 from ...errors import RunError
 from ...learning.loss import Head
-from ...learning.packing import PackedRow, UnsupportedAttention, pack
+from ...learning.packing import PackedRow, UnsupportedAttention
 from ...protocols import TrainSequence
-from .rows import RowKind, RowNetwork, RowReader, record_attention
+from .rows import RowKind, RowNetwork, RowReader, find_dropout, record_attention
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -42,17 +44,46 @@ _DRAWS = 3
 """Rounding that sends a token to another expert goes beyond the bound in one draw, a fault does in every one."""
 _LENGTHS = (24, 17)
 _PREFIX = 9
-"""The third sequence begins as the first does, so it shows as well whether a model reads ahead."""
+"""The last sequence is the first one's beginning, so it shows as well whether a model reads ahead."""
+_BRANCHES = ((20, 3), (8, 7))
+"""Further sequences: tokens that each has in common with the first, and its own. In a tree they branch off twice."""
 
 
 def choose_rows(network: RowNetwork, run: _Run[Any]) -> str | None:
     """Choose the rows that the network's model computes right, the fastest first; return a note if they hold one
-    sequence each. Raises RunError if there are none."""
-    reader, refusal, layer = network.rows, "", ""
+    sequence each, or compute common prefixes more than once. Raises RunError if there are none."""
+    note = _choose_whole_rows(network, run)
+    if network.rows.group is not None:
+        _divide_rows(network, run, note)
+    return note
+
+
+def _divide_rows(network: RowNetwork, run: _Run[Any], note: str | None) -> None:
+    """Let ranks divide rows. Raises RunError if together they do not compute what one does."""
+    reader = network.rows
+    name = type(reader.backbone).__name__
+    advice = "write 'hardware.train.sequence_parallel: 1', or use a model of another architecture"
+    if reader.kind is not RowKind.PACKED:
+        reason = "it needs the borders of sequences outside attention" if note is None else note.removeprefix("model: ")
+        raise RunError(f"model: ranks cannot divide the rows of '{name}' between them: {reason}; {advice}")
+    with _undisturbed(network):
+        trials = [_Trial(reader, run, seed) for seed in range(_DRAWS)]
+        try:
+            is_right = _agrees(trials, _Trial.compare_divided)
+            reason = "a token's hidden state depends on others outside attention"
+        except _OTHER_SIGNATURE as error:
+            is_right, reason = False, str(error)[:200]
+    if not is_right:
+        raise RunError(f"model: ranks cannot divide the rows of '{name}' between them: {reason}; {advice}")
+    reader.use(RowKind.DIVIDED)
+
+
+def _choose_whole_rows(network: RowNetwork, run: _Run[Any]) -> str | None:
+    reader, refusal, layer, mixing = network.rows, "", "", ""
     name = type(reader.backbone).__name__
     with _undisturbed(network):
         trials = [_Trial(reader, run, seed) for seed in range(_DRAWS)]
-        if not _agrees(trials, lambda trial: _difference(trial.alone[2], trial.alone[0][:_PREFIX])):
+        if not _agrees(trials, lambda trial: _difference(trial.alone[-1], trial.alone[0][:_PREFIX])):
             raise RunError(f"model: '{name}' is not causal: a token's hidden state depends on later tokens")
         is_padding_safe = _agrees(trials, lambda trial: _difference(trial.read_padded(), torch.cat(trial.alone)))
         for kind in reader.kinds:
@@ -63,8 +94,11 @@ def choose_rows(network: RowNetwork, run: _Run[Any]) -> str | None:
                 continue
             if is_right and (is_padding_safe or kind.is_alone):
                 reader.use(kind)
-                return _describe(kind, layer)
+                return _describe(reader, layer, mixing)
             found = _find_layer(network, trials[0], kind)
+            if kind is RowKind.TREE:
+                mixing = "" if found is None else found.name
+                continue
             layer = layer if found is None else found.name
             if found is not None and found.is_packed_attention:
                 refusal = f"packed attention differs from its own in '{layer}'"
@@ -78,7 +112,7 @@ _OTHER_SIGNATURE = (TypeError, AttributeError, ValueError, IndexError, RuntimeEr
 
 
 class _Trial:
-    """Three sequences, and what the model makes of them."""
+    """Sequences, longest first, and what the model makes of them."""
 
     def __init__(self, reader: RowReader, run: _Run[Any], seed: int) -> None:
         self._reader, self._run = reader, run
@@ -110,15 +144,37 @@ class _Trial:
         return torch.cat([each[: len(own)] for each, own in zip(hidden, self.sequences, strict=True)])
 
     def read_rows(self, kind: RowKind) -> Tensor:
-        rows = _make_rows(self.sequences, alone=kind.is_alone)
+        rows = self.make_rows(kind)
+        hidden = torch.cat([self._run(partial(self._read_row, row)) for row in rows])
+        return hidden[self.find_tokens(kind)]
+
+    def _read_row(self, row: PackedRow) -> Tensor:
+        hidden_MD, part = self._reader.read(row)
+        (hidden_TD,) = part.join(hidden_MD)
+        return hidden_TD
+
+    def make_rows(self, kind: RowKind) -> list[PackedRow]:
         self._reader.use(kind)
-        return torch.cat([self._run(partial(self._reader.hidden_states, row)) for row in rows])
+        made = [_make_train_sequence(ids) for ids in self.sequences]
+        return self._reader.pack(made, sum(map(len, self.sequences)), self.sequences[0].device)
+
+    def find_tokens(self, kind: RowKind) -> Tensor:
+        """Find the places of all sequences' tokens, one sequence after the other, in rows that stand likewise."""
+        rows, taken, places = self.make_rows(kind), 0, dict[int, Tensor]()
+        for row in rows:
+            places |= {member: path + taken for member, path in zip(row.members, row.layout.paths, strict=True)}
+            taken += len(row.ids_T)
+        return torch.cat([places[at] for at in range(len(self.sequences))])
 
     def read_each(self) -> None:
         """Read all sequences again, to be watched."""
         self._reader.use(RowKind.OWN)
         for ids in self.sequences:
             self._read_alone(ids)
+
+    def compare_divided(self) -> float:
+        expected = torch.cat(self.alone)
+        return _difference(self.read_rows(RowKind.DIVIDED), expected)
 
     def compare(self, kind: RowKind) -> float:
         expected = torch.cat(self.alone)
@@ -132,12 +188,23 @@ def _agrees(trials: Sequence[_Trial], compare: Callable[[_Trial], float]) -> boo
     return any(compare(trial) <= trial.bound for trial in trials)
 
 
-def _describe(kind: RowKind, layer: str) -> str | None:
+def _describe(reader: RowReader, layer: str, mixing: str) -> str | None:
+    kind = reader.kind
     if not kind.is_alone:
-        return None
+        return _describe_tree(reader, mixing)
     reason = f"'{layer}' would mix several" if layer else "its attention takes no borders of sequences"
     attention = ", with the model's own attention" if kind is RowKind.OWN else ""
     return f"model: rows hold one sequence each{attention}, because {reason}; updates are slower"
+
+
+def _describe_tree(reader: RowReader, mixing: str) -> str | None:
+    if reader.kind is RowKind.TREE or not reader.shares_prefixes:
+        return None
+    if (dropping := find_dropout(reader.backbone)) is not None:
+        reason = f"'{dropping}' drops at random"
+    else:
+        reason = f"'{mixing}' differs from itself alone" if mixing else "the model takes no tree of sequences"
+    return f"model: each sequence computes its own prefix, because {reason}; updates are slower"
 
 
 # --- the sequences -------------------------------------------------------------------------------------------------
@@ -150,12 +217,8 @@ def _make_sequences(backbone: PreTrainedModel, seed: int) -> list[Tensor]:
     known = np.array([token for token in range(min(text.vocab_size, 5000)) if token not in special])
     draws = np.random.Generator(np.random.PCG64(seed))
     first, second = (torch.from_numpy(draws.choice(known, length)).to(backbone.device) for length in _LENGTHS)
-    return [first, second, first[:_PREFIX]]
-
-
-def _make_rows(sequences: Sequence[Tensor], *, alone: bool) -> list[PackedRow]:
-    made = [_make_train_sequence(ids) for ids in sequences]
-    return pack(made, 0 if alone else sum(map(len, sequences)), sequences[0].device)
+    branches = [torch.cat([first[:common], second[:own]]) for common, own in _BRANCHES]
+    return sorted([first, second, *branches, first[:_PREFIX]], key=len, reverse=True)
 
 
 def _make_train_sequence(ids: Tensor) -> TrainSequence:
@@ -188,7 +251,11 @@ def _find_layer(network: RowNetwork, trial: _Trial, kind: RowKind) -> _Layer | N
     with record_attention() as attending:
         packed = _trace(backbone, lambda: trial.read_rows(kind))
     alone = _trace(backbone, trial.read_each)
-    for module, (inputs, outputs) in packed.items():
+    tokens = trial.find_tokens(kind)
+    for module, states in packed.items():
+        if len(states[0]) <= int(tokens.max()):
+            continue  # not a layer of all tokens
+        inputs, outputs = states[0][tokens], states[1][tokens]
         own_inputs, own_outputs = alone.get(module, (inputs, inputs))
         is_comparable = inputs.shape == own_inputs.shape and outputs.shape == own_outputs.shape
         if is_comparable and _difference(inputs, own_inputs) <= trial.bound < _difference(outputs, own_outputs):
@@ -249,7 +316,7 @@ def choose_head(
     factors = [float(getattr(config, name)) ** sign for name, sign in _FACTORS.items() if _is_set(config, name)]
     caps = [float(getattr(config, name)) for name in _CAPS if _is_set(config, name)]
     with _undisturbed(network):
-        ids = _make_sequences(reader.backbone, 0)[2]
+        ids = _make_sequences(reader.backbone, 0)[-1]
         reader.use(RowKind.OWN)
         hidden, logits = run(lambda: (reader.read_plainly(ids[None])[0], causal(input_ids=ids[None]).logits[0]))
         reader.use(kind)

@@ -1,47 +1,89 @@
-"""How rows of packed sequences go through a model: together where it keeps them apart, else one by one."""
+"""How rows of packed sequences go through a model: what they begin with in common once, together where it keeps them
+apart, else one by one; whole, or each rank of a group its slice of the tokens."""
 
 from __future__ import annotations
 
 import inspect
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from ...learning.packing import MaskPattern, PackedRow, UnsupportedAttention, packed_attention
+from ...learning.packing import MaskPattern, PackedRow, UnsupportedAttention, pack, packed_attention
+from ...protocols import TrainSequence
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from ..sequence_parallel import SequenceGroup
+
 __all__ = [
     "ATTENTION",
+    "DIVIDED_ATTENTION",
     "OWN_ATTENTION",
     "RowKind",
     "RowNetwork",
     "RowReader",
+    "RowSlice",
     "find_backbone",
+    "find_dropout",
     "record_attention",
     "register_attention",
 ]
 
-ATTENTION, OWN_ATTENTION = "agym_packed", "eager"
+ATTENTION, DIVIDED_ATTENTION, OWN_ATTENTION = "agym_packed", "agym_packed_divided", "eager"
 
 
 class RowKind(StrEnum):
     """What a row holds and what the model gets to know of it."""
 
+    TREE = "several sequences, what they begin with in common once"
     PACKED = "several sequences, kept apart by attention"
     BORDERED = "several sequences, with their borders for layers that are no attention"
     ALONE = "one sequence"
     OWN = "one sequence, for the model's own attention"
+    DIVIDED = "several sequences, of whose tokens each rank of a group has a slice"
 
     @property
     def is_alone(self) -> bool:
         return self in (RowKind.ALONE, RowKind.OWN)
+
+
+_ATTENTIONS = {RowKind.OWN: OWN_ATTENTION, RowKind.DIVIDED: DIVIDED_ATTENTION}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowSlice:
+    """Those of some places in a row that this rank computes."""
+
+    group: SequenceGroup
+    own_M: Tensor
+    """Which of the places they are."""
+    number: int
+    """Places in the whole row."""
+
+    def select(self, values_N: Tensor) -> Tensor:
+        """Return those of the whole row's values that are at this rank's places."""
+        return values_N.index_select(0, self.own_M)
+
+    def join(self, *values: Tensor) -> tuple[Tensor, ...]:
+        """Return what all ranks computed, with a gradient for this rank's own."""
+        return self.group.join(self.own_M, torch.stack(values, 1), self.number).unbind(1)
+
+
+class WholeRow:
+    """All places of a row."""
+
+    def select(self, values_N: Tensor) -> Tensor:
+        return values_N
+
+    def join(self, *values: Tensor) -> tuple[Tensor, ...]:
+        return values
 
 
 def find_backbone(causal: PreTrainedModel) -> PreTrainedModel:
@@ -54,8 +96,14 @@ def find_backbone(causal: PreTrainedModel) -> PreTrainedModel:
 class RowReader:
     """The backbone of a model, for rows of a kind."""
 
-    def __init__(self, backbone: PreTrainedModel) -> None:
+    def __init__(
+        self, backbone: PreTrainedModel, group: SequenceGroup | None = None, *, shares_prefixes: bool = True
+    ) -> None:
+        """`group` are the ranks that are to divide rows; `shares_prefixes` tries to compute once what sequences begin
+        with in common, in whole rows."""
         self.backbone = backbone
+        self.group = group
+        self.shares_prefixes = shares_prefixes and group is None
         self.kind = RowKind.PACKED
         parameters = inspect.signature(backbone.forward).parameters
         self._names = set(parameters)
@@ -67,19 +115,41 @@ class RowReader:
         if not self._passes_on:
             return (RowKind.OWN,)
         # a length that changes the positions of a whole row may change those of a shorter sequence in it
-        return (RowKind.ALONE, RowKind.OWN) if _has_lengthening_positions(self.backbone) else tuple(RowKind)
+        if _has_lengthening_positions(self.backbone):
+            return (RowKind.ALONE, RowKind.OWN)
+        shared = (RowKind.TREE,) if self.shares_prefixes and find_dropout(self.backbone) is None else ()
+        return (*shared, RowKind.PACKED, RowKind.BORDERED, RowKind.ALONE, RowKind.OWN)
+
+    def pack(self, sequences: Sequence[TrainSequence], capacity: int, device: torch.device) -> list[PackedRow]:
+        """Pack sequences into rows of the kind."""
+        capacity = 0 if self.kind.is_alone else capacity
+        return pack(sequences, capacity, device, shares_prefixes=self.kind is RowKind.TREE)
 
     def use(self, kind: RowKind) -> None:
         self.kind = kind
-        name = OWN_ATTENTION if kind is RowKind.OWN else ATTENTION
+        name = _ATTENTIONS.get(kind, ATTENTION)
         for module in self.backbone.modules():
             config: Any = getattr(module, "config", None)
             if hasattr(config, "_attn_implementation"):
                 config._attn_implementation = name
 
     def hidden_states(self, row: PackedRow) -> Tensor:
-        """Return the last hidden state of each token of a row."""
-        return self._run(row.ids_T[None], **self._about(row))[0]
+        """Return the last hidden state of each token of a row, or of this rank's slice."""
+        ids = row.ids_T if self._dividing is None else self._dividing.slice(row.ids_T)
+        return self._run(ids[None], **self._about(row))[0]
+
+    def read(self, row: PackedRow, places_N: Tensor | None = None) -> tuple[Tensor, RowSlice | WholeRow]:
+        """Return the last hidden states at those of some places, or of all, that this rank computes; and which."""
+        hidden_LD = self.hidden_states(row)
+        if self._dividing is None:
+            return hidden_LD if places_N is None else hidden_LD.index_select(0, places_N), WholeRow()
+        places_N = torch.arange(len(row.ids_T), device=row.ids_T.device) if places_N is None else places_N
+        own_M, there_M = self._dividing.find_own(places_N, len(row.ids_T))
+        return hidden_LD.index_select(0, there_M), RowSlice(self._dividing, own_M, len(places_N))
+
+    @property
+    def _dividing(self) -> SequenceGroup | None:
+        return self.group if self.kind is RowKind.DIVIDED else None
 
     def read_plainly(self, ids_BL: Tensor, mask_BL: Tensor | None = None) -> Tensor:
         """Return what the model itself makes of sequences below each other."""
@@ -95,6 +165,10 @@ class RowReader:
         if self.kind is RowKind.OWN:
             return {}
         known: dict[str, Any] = {"position_ids": row.positions_T[None], "attention_mask": None, "layout": row.layout}
+        if self._dividing is not None:
+            positions = self._dividing.slice(row.positions_T)[None]
+            # without a mask `transformers` looks for the borders of sequences in the positions, and finds a slice's
+            return known | {"position_ids": positions, "attention_mask": torch.ones_like(positions)}
         return known | (_find_borders(row) if self.kind is RowKind.BORDERED else {})
 
 
@@ -129,6 +203,19 @@ def _find_borders(row: PackedRow) -> dict[str, Any]:
     }
 
 
+def find_dropout(backbone: nn.Module) -> str | None:
+    """Find a layer that draws what it drops: sequences that share a token would share the draw."""
+    for module in backbone.modules():
+        is_dropout = isinstance(module, nn.modules.dropout._DropoutNd)
+        shares = [getattr(module, name, 0.0) for name in (*_DROPOUTS, *(["p"] if is_dropout else []))]
+        if any(isinstance(share, float) and share > 0 for share in shares):
+            return type(module).__name__
+    return None
+
+
+_DROPOUTS = ("dropout", "attention_dropout", "attn_dropout", "dropout_p", "jitter_noise", "router_jitter_noise")
+
+
 def _has_lengthening_positions(backbone: nn.Module) -> bool:
     """Whether rotary positions depend on the longest sequence of a row."""
     kinds = [getattr(module, "rope_type", None) for module in backbone.modules()]
@@ -139,12 +226,12 @@ def _has_lengthening_positions(backbone: nn.Module) -> bool:
 # --- attention -----------------------------------------------------------------------------------------------------
 
 
-def register_attention(attention: Callable[..., Any] = packed_attention) -> None:
+def register_attention(attention: Callable[..., Any] = packed_attention, name: str = ATTENTION) -> None:
     """Make packed attention known to `transformers`; doing it again changes nothing."""
     from transformers import AttentionInterface, AttentionMaskInterface
 
-    AttentionInterface.register(ATTENTION, attention)
-    AttentionMaskInterface.register(ATTENTION, _describe_mask)
+    AttentionInterface.register(name, attention)
+    AttentionMaskInterface.register(name, _describe_mask)
 
 
 @contextmanager

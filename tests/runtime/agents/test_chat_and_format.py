@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from agym.dsl.model.recipe import Agent, Format
-from agym.runtime.agents.chat import NO_THOUGHTS, Chat, TemplateError
+from agym.runtime.agents.chat import NO_THOUGHTS, Chat
 from agym.runtime.agents.formats import chat_and_format
 from agym.runtime.agents.messages import Message
 
@@ -107,5 +107,5 @@ def test_each_dress_is_made_once_and_proven(chat: Any) -> None:
     forgets_answers = HERMES.replace("m.content + '</answer>'", "(m.content if loop.last else '') + '</answer>'")
     numbers_tools = HERMES.replace("'<answer>'", "'<answer>' + (loop.index | string)")
     assert chat_and_format(Agent(format=Format.TOOLS), chat(forgets_answers))
-    with pytest.raises(TemplateError):
-        chat_and_format(Agent(format=Format.TOOLS), chat(numbers_tools))
+    _, form = chat_and_format(Agent(format=Format.TOOLS), chat(numbers_tools))
+    assert form.observation("a") == (Message("user", "a"),), "a role that is rendered by its place cannot be continued"

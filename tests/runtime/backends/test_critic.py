@@ -171,6 +171,16 @@ def test_cutting_an_update_into_micro_batches_changes_nothing_but_rounding(criti
     np.testing.assert_allclose(one, other, atol=1e-4)
 
 
+def test_sharing_prefixes_changes_nothing_but_rounding(critic: Make, sequences: Sequences):
+    batch = judged(sequences(0))
+    for at, common in enumerate((20, 12, 30, 9), 1):
+        batch[at].ids[:common] = batch[0].ids[: len(batch[at].ids)][:common]
+    one, other = critic(share_prefixes=False), critic()
+    plain, shared = one.update(batch, STEP), other.update(batch, STEP)
+    assert plain.grad_norm == pytest.approx(shared.grad_norm, rel=1e-5)
+    np.testing.assert_allclose(answers(one, batch), answers(other, batch), atol=1e-5)
+
+
 @pytest.mark.parametrize("zero", [1, 2, 3])
 def test_each_stage_of_zero_takes_the_same_steps(critic: Make, sequences: Sequences, zero: int):
     one, other = critic(tokens_per_micro_batch=300), critic(tokens_per_micro_batch=300, zero=zero)

@@ -100,6 +100,26 @@ def test_cutting_an_update_into_micro_batches_changes_nothing_but_rounding(
     assert furthest(one, other) < 2e-5
 
 
+@pytest.mark.parametrize(("zero", "capacity"), [(0, 100_000), (0, 150), (2, 150)])
+def test_sharing_prefixes_changes_nothing_but_rounding(learner: Make, sequences: Sequences, zero: int, capacity: int):
+    """Episodes that begin as the first one does: one at its first trained token, one inside what both train."""
+    grouped = sequences(0)
+    ids = grouped[0].ids
+    for at, common in enumerate((20, 12, 30, 9), 1):
+        grouped[at].ids[:common] = ids[: len(grouped[at].ids)][:common]
+    results = []
+    for shares in (False, True):
+        engine = learner(zero=zero, tokens_per_micro_batch=capacity, share_prefixes=shares)
+        own = engine.logprobs(grouped, 1.0)
+        results.append((np.concatenate(own), engine.update(grouped, STEP), weights(engine)))
+    (plain, one, before), (shared, other, after) = results
+    np.testing.assert_allclose(plain, shared, atol=1e-5)
+    for name in ("loss", "policy_loss", "entropy", "sampler_kl", "ratio_mean", "ratio_error", "grad_norm"):
+        assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-5, abs=1e-6)
+    assert (one.tokens, one.sequences) == (other.tokens, other.sequences)
+    assert furthest(before, after) < 2e-5
+
+
 @pytest.mark.parametrize("capacity", [100_000, 60])
 def test_an_episode_in_segments_has_one_ratio_across_micro_batches(learner: Make, sequences: Sequences, capacity: int):
     """Three segments of one episode: every token's ratio is the geometric mean over all of them."""
@@ -264,6 +284,7 @@ def test_logits_in_pieces_and_activations_computed_twice_change_nothing_but_roun
 
 
 def test_exported_model_is_the_one_that_learnt(tmp_path: Path, learner: Make, sequences: Sequences):
+    from safetensors.torch import load_file
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     engine = learner()
@@ -271,7 +292,8 @@ def test_exported_model_is_the_one_that_learnt(tmp_path: Path, learner: Make, se
     engine.export(tmp_path)
     exported = AutoModelForCausalLM.from_pretrained(tmp_path)
     assert same(dict(exported.state_dict()), weights(engine))
-    assert not exported.config.tie_word_embeddings
+    assert exported.config.tie_word_embeddings
+    assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")
     assert AutoTokenizer.from_pretrained(tmp_path).chat_template
 
 

@@ -4,39 +4,41 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import packing as bench
 import pytest
 import torch
-from agym.dsl.model.recipe import DType
+from agym.dsl.model.recipe import DType, Lora
 from agym.runtime.backends.checks.packing_check import choose_rows
 from agym.runtime.backends.checks.rows import RowKind, RowNetwork, RowReader, register_attention
 from agym.runtime.backends.critic import build_network
 from agym.runtime.backends.policy import FrozenPolicy, Policy
 from agym.runtime.errors import RunError
-from agym.runtime.learning.packing import PackedRow, packed_attention
+from agym.runtime.learning.packing import PackedRow, RowLayout, packed_attention, scatter
 from agym.runtime.protocols import LearnerSettings
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-PACKED, ALONE, REFUSED = bench.PACKED, bench.ALONE, bench.REFUSED
+TREE, PACKED, ALONE, REFUSED = bench.TREE, bench.PACKED, bench.ALONE, bench.REFUSED
 
 KINDS: dict[str, tuple[str, str]] = {
     # attention
-    "llama": (PACKED, ""),
-    "qwen3": (PACKED, ""),
-    "gpt2": (PACKED, ""),
-    "phi": (PACKED, ""),
-    "opt": (PACKED, ""),
-    "cohere2": (PACKED, ""),
-    "granite": (PACKED, ""),
-    "gemma2": (PACKED, ""),
-    "gpt_oss": (PACKED, ""),
-    "deepseek_v3": (PACKED, ""),
-    "llama4_text": (PACKED, ""),
-    "diffllama": (PACKED, ""),
+    "llama": (TREE, ""),
+    "qwen3": (TREE, ""),
+    "gpt2": (PACKED, "'Dropout' drops at random"),
+    "phi": (TREE, ""),
+    "opt": (PACKED, "'OPTDecoder' drops at random"),
+    "cohere2": (TREE, ""),
+    "granite": (TREE, ""),
+    "gemma2": (TREE, ""),
+    "gpt_oss": (TREE, ""),
+    "deepseek_v3": (TREE, ""),
+    "llama4_text": (TREE, ""),
+    "diffllama": (TREE, ""),
     "bloom": (ALONE, "the model's own attention"),
     "deepseek_v32": (ALONE, "the model's own attention"),
     "deepseek_v4": (REFUSED, "'DeepseekV4Attention' passes a 'key'"),
@@ -85,6 +87,74 @@ def test_positions_that_depend_on_the_longest_sequence_get_rows_of_one(folder: C
     policy = Policy(LearnerSettings(model=model)).eval()
     assert "one sequence each" in checked(policy)[0]
     assert bench.measure_folder(model)["outcome"] == ALONE
+
+
+def test_rows_that_mix_what_branches_off_a_shared_prefix_hold_each_prefix_again(folder: Callable[..., Path]) -> None:
+    def blind(*inputs: Any, layout: RowLayout, **more: Any) -> Any:
+        """Attention that takes a tree for one sequence."""
+        tokens = torch.arange(layout.tokens)
+        one = replace(layout, tree=None, spread_SL=tokens[None], collect_T=tokens)
+        return packed_attention(*inputs, layout=layout if layout.tree is None else one, **more)
+
+    policy = Policy(LearnerSettings(model=folder("llama")))
+    register_attention(blind)
+    try:
+        notes = checked(policy)
+    finally:
+        register_attention()
+    assert policy.rows.kind is RowKind.PACKED
+    (note,) = notes
+    assert "each sequence computes its own prefix, because 'LlamaAttention' differs from itself alone" in note
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "said"),
+    [
+        ({}, RowKind.TREE, ""),
+        ({"share_prefixes": False}, RowKind.PACKED, ""),
+        ({"lora": Lora(rank=2)}, RowKind.TREE, ""),
+        ({"lora": Lora(rank=2, dropout=0.1)}, RowKind.PACKED, "'AdaptedLinear' drops at random"),
+    ],
+    ids=["default", "off", "lora", "dropout"],
+)
+def test_prefixes_are_shared_unless_a_key_or_dropout_forbids_it(
+    folder: Callable[..., Path], settings: dict[str, Any], kind: RowKind, said: str
+) -> None:
+    model = folder("llama")
+    policy, critic = (
+        Policy(LearnerSettings(model=model, **settings)),
+        build_network(LearnerSettings(model=model, **settings), None),
+    )
+    for network in (policy, critic):
+        notes = checked(network)
+        assert network.rows.kind is kind
+        assert (said in notes[0]) if said else notes == []
+
+
+@pytest.mark.parametrize("dtype", [DType.FP32, DType.BF16])
+def test_shared_prefixes_change_log_probs_and_gradients_by_rounding_alone(
+    folder: Callable[..., Path], dtype: DType
+) -> None:
+    policy = Policy(LearnerSettings(model=folder("qwen3"), dtype=dtype))
+    checked(policy)
+    sequences = list(bench._make_sequences(policy.vocab))
+    found = []
+    for kind in (RowKind.PACKED, RowKind.TREE):
+        policy.rows.use(kind)
+        policy.zero_grad()
+        rows = policy.rows.pack(sequences, 120, torch.device("cpu"))
+        logprobs = [policy(row, 1.0)[0] for row in rows]
+        sum(each.sum() for each in logprobs).backward()
+        gradients = torch.cat([each.grad.float().flatten() for each in policy.parameters() if each.grad is not None])
+        tokens = sum(len(row.ids_T) for row in rows)
+        found.append(
+            (np.concatenate(scatter(rows, [each.detach() for each in logprobs], sequences)), gradients, tokens)
+        )
+    (plain, plain_gradients, whole), (tree, gradients, shared) = found
+    bound, gradient_bound = {DType.FP32: (1e-5, 1e-5), DType.BF16: (0.3, 0.03)}[dtype]
+    assert shared < whole
+    assert np.abs(plain - tree).max() < bound
+    assert float((plain_gradients - gradients).norm() / plain_gradients.norm()) < gradient_bound
 
 
 @pytest.mark.parametrize("fault", ["softcap", "scaling"])

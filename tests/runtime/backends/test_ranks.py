@@ -13,7 +13,7 @@ from agym.runtime.protocols import LearnerSettings, UpdateFault
 from agym.runtime.workers.division import divide, join
 from gang import Gang
 from packing import make_tiny_model
-from ranks import Outcome, draw_batch, resume, score, train, wait
+from ranks import Outcome, divide_rows, draw_batch, read, resume, score, train, wait
 from safetensors.torch import load_file
 
 from .conftest import REAL
@@ -66,7 +66,65 @@ def test_ranks_without_a_sequence_go_along(gang: Gang, settings: LearnerSettings
     assert_alike(gang.run(4, train, replace(settings, zero=zero), 2, None), alone, sequences=2)
 
 
-def assert_alike(found: list[Outcome], alone: Outcome, sequences: int = SEQUENCES) -> None:
+# --- ranks that divide rows
+
+
+@pytest.mark.parametrize(("ranks", "zero"), [(2, 0), (2, 1), (2, 2), (2, 3), (4, 3)])
+def test_two_ranks_that_divide_rows_train_as_one_rank_does(
+    gang: Gang, settings: LearnerSettings, alone: Outcome, ranks: int, zero: int
+):
+    changed = replace(settings, zero=zero, sequence_parallel=2)
+    assert_alike(gang.run(ranks, train, changed, SEQUENCES, None), alone, divided=2)
+
+
+def test_ranks_that_divide_rows_recompute_activations_and_logits_in_pieces_and_train_adapters(
+    gang: Gang, settings: LearnerSettings, alone_with_adapters: Outcome
+):
+    changed = replace(settings, lora=Lora(rank=4), activation_checkpointing=True, logit_elements=2000)
+    found = gang.run(2, train, replace(changed, zero=2, sequence_parallel=2), SEQUENCES, None)
+    assert_alike(found, alone_with_adapters, divided=2)
+
+
+def test_four_ranks_divide_short_rows_with_fewer_key_value_heads_than_ranks(
+    gang: Gang, settings: LearnerSettings, tmp_path: Path
+):
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    make_tiny_model("qwen3", vocab_size=300, **heads).save_pretrained(tmp_path)
+    changed = replace(settings, model=tmp_path, tokens_per_micro_batch=1)
+    (alone,) = gang.run(1, train, changed, 3, None)
+    found = gang.run(4, train, replace(changed, zero=3, sequence_parallel=4), 3, None)
+    assert_alike(found, alone, sequences=3, divided=4)
+
+
+DIVIDED = {
+    "llama": "",
+    "gpt2": "",
+    "gemma2": "",
+    "gpt_oss": "",
+    "llama4_text": "",
+    "lfm2": "'Lfm2ShortConv' would mix several",
+    "qwen3_next": "'Qwen3NextGatedDeltaNet' would mix several",
+    "deepseek_v3": "'DeepseekV3Attention' has keys and values of different widths",
+}
+"""Architectures, and why rows of theirs cannot be divided."""
+
+
+def test_each_kind_of_layer_keeps_its_log_probs_and_gradients_when_rows_are_divided_or_is_refused_by_name(
+    gang: Gang, tmp_path: Path
+):
+    for name in DIVIDED:
+        make_tiny_model(name, vocab_size=300).save_pretrained(tmp_path / name)
+    for found in gang.run(2, divide_rows, {name: tmp_path / name for name in DIVIDED}):
+        for name, reason in DIVIDED.items():
+            apart, gradients, said = found[name]
+            assert reason in said, name
+            if not reason:
+                assert (said, apart < 1e-4, gradients < 1e-3) == ("", True, True), (name, apart, gradients)
+            else:
+                assert "'hardware.train.sequence_parallel: 1'" in said
+
+
+def assert_alike(found: list[Outcome], alone: Outcome, sequences: int = SEQUENCES, divided: int = 1) -> None:
     first = found[0]
     for each in found:
         assert each.metrics == first.metrics
@@ -85,11 +143,10 @@ def assert_alike(found: list[Outcome], alone: Outcome, sequences: int = SEQUENCE
         assert several.fault is None
         assert (several.loss, several.clipped) == pytest.approx((one.loss, one.clipped), rel=1e-4, abs=1e-6)
         assert several.grad_norm == pytest.approx(one.grad_norm, rel=1e-3)
-    shares = divide(draw_batch(0, sequences), len(found))
+    shares = divide(draw_batch(0, sequences), len(found) // divided)
     for name in ("logprobs", "reference", "values"):
-        for one, several in zip(
-            getattr(alone, name), join(shares, [getattr(each, name) for each in found]), strict=True
-        ):
+        joined = join(shares, [getattr(each, name) for each in found[::divided]])
+        for one, several in zip(getattr(alone, name), joined, strict=True):
             assert several == pytest.approx(one, abs=1e-4), name
 
 
@@ -108,9 +165,10 @@ def test_what_some_ranks_saved_others_load_and_take_the_same_next_step(
     assert {name.split("/")[0] for name in first} == {"weight", "exp_avg", "exp_avg_sq", "generator"}
     source = tmp_path / "saved"
     # each loads what the one before it saved, the last as the first did
-    for ranks, zero in ((2, 3), (1, 0), (2, 2), (1, 3), (4, 1), (2, 3)):
+    for ranks, zero, divided in ((2, 3, 1), (1, 0, 1), (2, 2, 1), (1, 3, 1), (4, 1, 2), (2, 3, 1)):
         folder = tmp_path / f"{ranks}-{zero}-{len(outcomes)}"
-        outcomes[folder] = gang.run(ranks, resume, replace(settings, zero=zero), source, folder)
+        changed = replace(settings, zero=zero, sequence_parallel=divided)
+        outcomes[folder] = gang.run(ranks, resume, changed, source, folder)
         again = saved(folder)
         assert again.keys() == first.keys()
         assert all(torch.equal(again[name], first[name]) for name in first), folder.name
@@ -130,8 +188,10 @@ def test_what_some_ranks_saved_others_load_and_take_the_same_next_step(
 def test_a_model_exported_by_ranks_is_the_one_that_they_hold(gang: Gang, settings: LearnerSettings, tmp_path: Path):
     first, *_ = gang.run(2, train, replace(settings, zero=3), SEQUENCES, tmp_path)
     exported = load_file(tmp_path / "exported/model.safetensors")
-    assert exported.keys() == first.weights.keys()
-    assert all(torch.equal(exported[name], torch.from_numpy(each)) for name, each in first.weights.items())
+    # the output layer is the embedding, and is written once
+    held = {name: each for name, each in first.weights.items() if name != "lm_head.weight"}
+    assert exported.keys() == held.keys()
+    assert all(torch.equal(exported[name], torch.from_numpy(each)) for name, each in held.items())
 
 
 # --- a model that is divided
@@ -142,6 +202,14 @@ def test_no_rank_holds_a_whole_model_under_stage_3(gang: Gang, settings: Learner
     for held in found:
         for part, whole in held:
             assert part <= whole / 4 + 100, "policy, then reference: elements that are this rank's own"
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_parts_that_ranks_read_make_up_the_model_of_the_file(gang: Gang, settings: LearnerSettings, ranks: int):
+    expected = load_file(settings.model / "model.safetensors")
+    found = gang.run(ranks, read, replace(settings, zero=3))[0]
+    assert expected.keys() <= found.keys()
+    assert all(torch.equal(torch.from_numpy(found[name]), each) for name, each in expected.items())
 
 
 def test_ranks_of_a_model_with_convolutions_choose_the_rows_that_one_chooses(

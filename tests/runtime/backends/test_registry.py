@@ -29,7 +29,8 @@ def test_every_part_of_a_row_is_a_class_of_its_module(row: Backend, root: Path) 
 def test_packages_of_the_table_are_those_of_the_extras(root: Path) -> None:
     extras = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     named = {re.split("[>=]", line)[0] for extra in ("cuda", "cpu", "ray") for line in extras[extra]}
-    assert named == set(ENGINE_PACKAGES)
+    # gguf reads a model that was downloaded, once
+    assert named == {*ENGINE_PACKAGES, "gguf"}
 
 
 def test_the_default_backends_stand_in_the_table() -> None:

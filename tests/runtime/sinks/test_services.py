@@ -205,16 +205,22 @@ def test_wandb_keeps_rows_offline_and_no_key(opening: Make, step_row: Make, play
     sink = WandbSink(opening("wandb", {"WANDB_API_KEY": "k" * 40}, offline=True, options={"group": "ablation"}))
     sink.write(step_row(11))
     sink.write(step_row(12, **{"rollout/success": 0.75}))
+    # a restarted learner takes it again
+    sink.write(step_row(11, **{"rollout/success": 0.25}))
     sink.note("a guard spoke")
-    sink.table(make_table("eval", 12, [played(("get log", "Got log"))], str))
+    sink.table(make_table("eval", 11, [played(("get log", "Got log"))], str))
     sink.close(failed=False)
     records = list(wandb_records(tmp_path / "logs" / "wandb"))
     run = next(record.run for record in records if record.HasField("run"))
     assert (run.project, run.display_name, run.run_group, list(run.tags)) == ("craft", "craft", "ablation", ["tiny"])
     rows = [items(record.history.item) for record in records if record.HasField("history")]
-    assert [(row["_step"], row["rollout/success"]) for row in rows] == [("11", "0.5"), ("12", "0.75")]
-    assert rows[1]["note"] == '"a guard spoke"'
-    assert rows[1]["episodes/eval/_type"] == '"table-file"'
+    assert [row["_step"] for row in rows] == ["0", "1", "2", "3", "4"]
+    assert [row["total_step"] for row in rows] == ["11", "12", "11", "11", "11"]
+    assert [row["rollout/success"] for row in rows[:3]] == ["0.5", "0.75", "0.25"]
+    assert rows[3]["note"] == '"a guard spoke"'
+    assert rows[4]["episodes/eval/_type"] == '"table-file"'
+    axes = {record.metric.glob_name or record.metric.name: record.metric.step_metric for record in records}
+    assert axes["*"] == "total_step"
     config = items(run.config.update)
     assert config["algorithm"] == '{"use":"grpo","lr":0.001}'
     assert config["environments"] == '{"craft":{"url":"${env:CRAFT}"}}'

@@ -8,8 +8,8 @@ import re
 from collections.abc import Collection
 from typing import Any, NoReturn
 
-from .. import __version__
-from . import COMMANDS
+from ... import __version__
+from .. import COMMANDS, FOLDERS
 
 __all__ = ["Parser", "build_parser", "import_command"]
 
@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            from ..dsl.suggest import did_you_mean, quote
+            from ...dsl.suggest import did_you_mean, quote
 
             known = tuple(map(str, action.choices))
             hint = did_you_mean(str(value), known) or f"known: {', '.join(known)}"
@@ -65,4 +65,5 @@ def build_parser(chosen: Collection[str]) -> argparse.ArgumentParser:
 
 
 def import_command(name: str) -> Any:
-    return importlib.import_module(f".{name}", __package__)
+    folder = f".{FOLDERS[name]}" if name in FOLDERS else ""
+    return importlib.import_module(f".{folder}.{name}", __package__)

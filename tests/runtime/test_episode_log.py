@@ -1,0 +1,169 @@
+"""What the log says of training: rewards, advantages, masks, reasons and log-probs as the update had them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from agym.runtime.protocols import TrainSequence
+from agym.runtime.rollout.episode import Segment
+from agym.runtime.storage.episode_log import EpisodeEntry, EpisodePurpose, episode_lines
+from agym.runtime.storage.episode_reader import EPISODES, TRAIN_LOG, compress_member, list_members, read_chunks
+from agym.runtime.storage.training_log import choose_groups
+
+from .conftest import echoing, episodes_of, trained_in
+from .factories import make_episode
+
+LEARNS = echoing("""
+algorithm: {use: grpo, group_size: 4, groups_per_step: 6, lr: 4, kl: {coef: 0.1}}
+schedule: [{stage: only, turns: 3, until: step >= 3}]
+eval: {every: 3, turns: 3, samples: 2, greedy: true}
+checkpoint: {every: 3, episodes: all}
+""")
+
+
+def watched(run: Any) -> list[TrainSequence]:
+    """Run, and return the sequences of all updates."""
+    seen: list[TrainSequence] = []
+    update = run.learner.update
+
+    def spy(sequences: Any, settings: Any) -> Any:
+        seen.extend(sequences)
+        return update(sequences, settings)
+
+    run.learner.update = spy
+    run.go()
+    return seen
+
+
+def by_ids(sequences: list[TrainSequence]) -> dict[tuple[int, ...], list[TrainSequence]]:
+    found = defaultdict(list)
+    for each in sequences:
+        found[tuple(each.ids.tolist())].append(each)
+    return found
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (),
+        ("algorithm.importance={correction: truncate}", "model.dtype=bf16"),
+        ("algorithm.kl.place=reward",),
+        ("algorithm.use=gigpo",),
+        ("algorithm.use=reinforce_pp", "algorithm.kl={coef: 0.1, place: reward}"),
+        ("agent.on_invalid_turn=mask_turn",),
+        ("algorithm.filter={groups: std > 0.2, top_share: 0.5}",),
+        ("algorithm.filter.episodes=turns < 3",),
+    ],
+)
+def test_the_log_says_what_the_update_was_given(new_run: Any, settings: tuple[str, ...]) -> None:
+    run = new_run(*settings, text=LEARNS)
+    trained = by_ids(watched(run))
+    records = [each for step in (1, 2, 3) for each in trained_in(run.root, step)]
+    assert len(records) == 3 * 24
+    for record in records:
+        (segment,) = record["segments"]
+        given = trained.get(tuple(segment["ids"]), [])
+        assert record["training"]["kept"] == (record["training"]["reason"] == "")
+        if not record["training"]["kept"]:
+            continue
+        mask, advantages = np.zeros(len(segment["ids"]), bool), np.zeros(len(segment["ids"]))
+        for turn in record["turns"]:
+            mask[turn["start"] : turn["end"]] = turn["trained"]
+            if turn["end"] > turn["start"]:
+                advantages[turn["start"] : turn["end"]] = turn["advantage"]
+        # two episodes may have said the same
+        (one,) = [each for each in given if np.allclose(each.advantages, advantages, atol=1e-5)][:1]
+        assert np.array_equal(one.loss_mask, mask)
+        if one.reference_logprobs is not None:
+            assert np.allclose(segment["reference_logprobs"], one.reference_logprobs, atol=1e-5)
+        if "learner_logprobs" in segment:
+            assert one.old_logprobs is not None
+            assert np.allclose(segment["learner_logprobs"], one.old_logprobs, atol=1e-5)
+    if "algorithm.kl.place=reward" in settings:
+        assert all("reference_logprobs" in each["segments"][0] for each in records)
+    if settings and "importance" in settings[0]:
+        assert any("learner_logprobs" in each["segments"][0] for each in records)
+
+
+def test_the_log_says_why_an_episode_was_left_out(new_run: Any) -> None:
+    run = new_run("algorithm.filter={groups: std > 0, top_share: 0.6}", "agent.on_truncated=mask", text=LEARNS)
+    run.go()
+    rows, reasons = run.steps(), Counter[str]()
+    for step, row in enumerate(rows, 1):
+        records = trained_in(run.root, step)
+        own = Counter(each["training"]["reason"] for each in records)
+        assert own["truncated"] == row.get("filter/masked_truncated", 0)
+        assert (
+            len({each["group"] for each in records if each["training"]["reason"] not in ("group", "top_share")})
+            == (row["filter/kept_groups"])
+        )
+        reasons += own
+    assert {"", "group", "top_share", "truncated"} <= reasons.keys()
+
+
+def test_groups_are_whole_and_chosen_by_the_seed_alone(new_run: Any) -> None:
+    whole, some = (new_run(f"checkpoint.episodes={each}", text=LEARNS) for each in ("all", "{train: 2}"))
+    whole.go(), some.go()
+    all_lines, chosen = episodes_of(whole.root)[TRAIN_LOG], episodes_of(some.root)[TRAIN_LOG]
+    groups = Counter(each["group"] for each in chosen)
+    assert set(groups.values()) == {4}
+    assert Counter(each["total_step"] for each in chosen) == dict.fromkeys((1, 2, 3), 8)
+    assert [each for each in all_lines if each["group"] in groups] == chosen
+    assert len({each.rpartition("-")[2] for each in groups}) > 2, "not the same places at each step"
+
+
+def test_choosing_more_groups_than_there_are_takes_all() -> None:
+    groups: list[Any] = [object()] * 5
+    assert choose_groups(groups, 5, 1) == choose_groups(groups, None, 1) == choose_groups(groups, 9, 1) == [*range(5)]
+    assert choose_groups(groups, 2, 1) == choose_groups(groups, 2, 1)
+    assert choose_groups([], 2, 1) == choose_groups(groups, 0, 1) == []
+
+
+def test_sampled_and_greedy_episodes_of_an_evaluation_are_told_apart(new_run: Any) -> None:
+    run = new_run(text=LEARNS)
+    run.go()
+    records = episodes_of(run.root)["step-000003-eval.jsonl"]
+    assert Counter(each["mode"] for each in records) == {"sampled": 3 * 2, "greedy": 3}
+    modes = {each["group"]: set[str]() for each in records}
+    for each in records:
+        modes[each["group"]].add(each["mode"])
+    assert set(map(len, modes.values())) == {1}
+    assert not any("training" in each for each in records)
+
+
+def test_demonstrations_are_sampled_and_say_what_they_are(new_run: Any) -> None:
+    run = new_run("schedule.0.algorithm.data.limit=50")
+    run.go()
+    (records,) = (lines for name, lines in episodes_of(run.root).items() if name == "demonstrations-imitate.jsonl")
+    assert len(records) == 32
+    assert {each["purpose"] for each in records} == {"demonstration"}
+    assert not any("mode" in each for each in records)
+
+
+def test_what_is_no_number_is_null_and_does_not_end_a_run() -> None:
+    segment = Segment(
+        ids=np.array([1, 2], np.int32),
+        sampled=np.array([False, True]),
+        logprobs=np.array([0, np.nan], np.float32),
+        versions=np.array([-1, 0], np.int32),
+    )
+    episode = make_episode([segment], [])
+    (line,) = episode_lines(
+        [EpisodeEntry(episode=episode, group=0)], purpose=EpisodePurpose.TRAIN, total_step=1, stage="s"
+    ).splitlines()
+    assert json.loads(line)["segments"][0]["logprobs"][-1] is None
+
+
+def test_other_bytes_are_no_members(tmp_path: Path) -> None:
+    (tmp_path / EPISODES).mkdir()
+    log = tmp_path / EPISODES / TRAIN_LOG
+    good = compress_member(1, b"{}\n")
+    for bad in (b"", b"\x1f\x8b", good[:-1], b"\x1f\x8b\x08\x00" + good[4:], good[:24] + b"\xff" * 8 + good[32:]):
+        log.write_bytes(good + bad)
+        assert [member.step for member in list_members(log)] == [1]
+        assert [chunk.data for chunk in read_chunks(log)] == [b"{}\n"]

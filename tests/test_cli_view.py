@@ -1,0 +1,114 @@
+"""`agym view --text`: what it prints, that what it prints is safe, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Agym
+
+
+def line(**changes: Any) -> bytes:
+    turn = {
+        "segment": 0, "start": 2, "end": 4, "reply": "Action: open door", "action": "open door",
+        "observation": "It is open.", "reward": 0.5, "state": "", "purpose": "act", "role": "user",
+        "seconds": {"sampling": 0.25, "environment": 0.5}, "trained": True, "advantage": [0.5, -0.5],
+    }  # fmt: skip
+    segment = {"ids": [1, 2, 3, 4], "sampled": [0, 0, 1, 1], "logprobs": [0, 0, -1, -2], "versions": [-1, -1, 2, 2]}
+    record = {
+        "version": 2, "purpose": "train", "total_step": 3, "stage": "explore", "id": "train-3-0-1",
+        "group": "train-3-0", "mode": "sampled", "index": 1, "horizon": 4, "ending": "done",
+        "task": {"environment": "house", "id": "door-1", "seed": 7, "difficulty": ""},
+        "score": 1.0, "success": True, "fault": "", "retries": 0, "seconds": 1.5,
+        "sampled_tokens": 2, "total_tokens": 4, "training": {"reward": 0.75, "kept": True, "reason": ""},
+        "opening": [{"role": "user", "content": "You see a door."}], "turns": [turn],
+        "segments": [segment],
+    }  # fmt: skip
+    return json.dumps(record | changes).encode() + b"\n"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "runs/door/episodes"
+    folder.mkdir(parents=True)
+    lost = line(id="train-3-0-2", index=2, success=False, score=0, ending="horizon", training={"reward": 0})
+    (folder / "step-000003.jsonl").write_bytes(line() + lost)
+    return tmp_path / "runs/door"
+
+
+SHOWN = """\
+train-3-0-1  house, task door-1, seed 7  step 3, stage explore  sampled
+done after 1 of 4 turns, 0 invalid; score 1, success; 2 tokens in 1.5 s
+reward 0.75, advantage 0, trained on: yes
+
+  user:
+    You see a door.
+
+turn 1/1  action 'open door'  reward 0.5  advantage -0.5 to 0.5  0.25 s + 0.5 s
+  reply:
+    Action: open door
+  user:
+    It is open.
+
+door: 1 of 1 episodes
+"""
+
+
+def test_an_episode_is_printed_turn_by_turn_and_nothing_is_written_beside_it(agym: Agym, run: Path) -> None:
+    for where in ("runs", "runs/door"):
+        called = agym("view", where, "--text", "--where", "success")
+        assert (called.code, called.out, called.err) == (0, SHOWN, "")
+    assert [path.name for path in run.rglob("*")] == ["episodes", "step-000003.jsonl"]
+
+
+def test_what_was_not_recorded_is_said_to_be_so(agym: Agym, run: Path) -> None:
+    called = agym("view", "runs/door", "--text", "--where", "not success")
+    assert "reward 0, advantage 0, trained on: not recorded" in called.out
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ((), "2 of 2"),
+        (("--limit", "1"), "1 of 2"),
+        (("--task", "door-1", "--step", "3"), "2 of 2"),
+        (("--task", "door-2"), "0 of 0"),
+        (("--step", "4"), "0 of 0"),
+        (("--words", "DOOR ope"), "2 of 2"),
+        (("--words", "window"), "0 of 0"),
+    ],
+)
+def test_filters_choose_the_episodes(agym: Agym, run: Path, words: tuple[str, ...], shown: str) -> None:
+    called = agym("view", "runs/door", "--text", *words)
+    assert (called.code, called.out.splitlines()[-1]) == (0, f"door: {shown} episodes")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("runs/door",), "--text"),
+        (("nowhere", "--text"), "no recorded episodes in nowhere: name the folder of a run, or of runs"),
+        (("runs/door", "--text", "--where", "succes"), "unknown name 'succes'; did you mean 'success'?"),
+        (("runs/door", "--text", "--limit", "0"), "--limit must be at least 1"),
+    ],
+)
+def test_what_is_wrong_is_told(agym: Agym, run: Path, words: tuple[str, ...], said: str) -> None:
+    called = agym("view", *words)
+    assert called.code == 2
+    assert said in called.err
+
+
+def test_no_text_of_a_stranger_reaches_the_terminal_as_more_than_text(agym: Agym, run: Path) -> None:
+    evil = "\x1b[2Jgone \u202egnp.exe\u202c \x07 \r over \ud800"
+    task = {"environment": evil, "id": evil, "seed": 7, "difficulty": evil}
+    (run / "episodes/step-000004.jsonl").write_bytes(
+        line(task=task, stage=evil, opening=[{"role": "user", "content": evil}]) + line(turns=[{}]) + b"{}\n{"
+    )
+    called = agym("view", "runs/door", "--text", "--limit", "9")
+    assert called.code == 0
+    assert not set(called.out) & set("\x1b\u202e\u202c\x07\r\ud800")
+    assert r"\x1b[2Jgone \u202egnp.exe\u202c \x07 \r over" in called.out
+    assert called.err == "agym view: door: 2 lines hold no episode and were left out\n"
