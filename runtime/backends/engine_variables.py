@@ -18,6 +18,11 @@ _ALWAYS = {"TORCH_CPP_LOG_LEVEL": "ERROR", "TOKENIZERS_PARALLELISM": "false"}
 _ON_A_CPU = {
     # else the first request for log-probs compiles for seconds what eager mode never needs
     "TORCHDYNAMO_DISABLE": "1",
+    # glibc gives each thread an arena and returns its end to the kernel at every chance: an engine that runs beside the
+    # threads of an actor then takes a tenth more time, to fault the same pages in again
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_TRIM_THRESHOLD_": str(2**28),
+    "MALLOC_MMAP_THRESHOLD_": str(2**25),
 }
 
 

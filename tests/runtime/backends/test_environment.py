@@ -27,7 +27,7 @@ def test_libraries_that_are_preloaded_already_stay_behind_ours():
 
 def test_on_a_gpu_nothing_of_a_cpu_is_set():
     missing = missing_variables({}, threads=1, cpu=False)
-    assert not {"LD_PRELOAD", "TORCHDYNAMO_DISABLE", "DS_ACCELERATOR"} & set(missing)
+    assert not {"LD_PRELOAD", "TORCHDYNAMO_DISABLE", "DS_ACCELERATOR", "MALLOC_ARENA_MAX"} & set(missing)
 
 
 def test_a_process_started_with_it_loads_the_openmp_runtime():
