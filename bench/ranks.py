@@ -302,7 +302,7 @@ def _show_differences(gang: Gang, folder: Path) -> None:
     models = {heads: make_model_folder(folder / str(heads), hidden=64, layers=3, heads=heads) for heads in (2, 4)}
     all_settings = {heads: LearnerSettings(model=model, tokens_per_micro_batch=150) for heads, model in models.items()}
     all_alone = {heads: gang.run(1, train, settings, 13, None)[0] for heads, settings in all_settings.items()}
-    print("ranks  a row  ZeRO  weights     loss     norm  critic's loss  seconds")
+    print("ranks  a row  ZeRO  weights  above     loss     norm  critic's loss  seconds")
     for (ranks, size), zero in product(_DIVISIONS, (0, 1, 2, 3)):
         settings, alone = all_settings[max(size, 2)], all_alone[max(size, 2)]
         start = time.perf_counter()
@@ -311,17 +311,21 @@ def _show_differences(gang: Gang, folder: Path) -> None:
             assert each.metrics == found.metrics, "all ranks have the same metrics"
             assert each.digests == [found.digests[0]] * 3, "a refused update leaves all ranks bit-identical"
         seconds = time.perf_counter() - start
-        weights = max(float(abs(found.weights[name] - each).max()) for name, each in alone.weights.items())
+        apart = [abs(found.weights[name] - each) for name, each in alone.weights.items()]
+        weights, above = max(float(each.max()) for each in apart), sum(int((each > _LIMIT).sum()) for each in apart)
         pairs = list(zip(alone.metrics, found.metrics, strict=True))
         loss = max(abs(one.loss - other.loss) for one, other in pairs)
         norm = max(abs(one.grad_norm - other.grad_norm) for one, other in pairs)
         critic = max(abs(one.loss - other.loss) for one, other in zip(alone.critic, found.critic, strict=True))
         print(
-            f"{ranks:5}  {size:5}  {zero:4}  {weights:7.1e}  {loss:7.1e}  {norm:7.1e}  {critic:13.1e}  {seconds:7.1f}",
+            f"{ranks:5}  {size:5}  {zero:4}  {weights:7.1e}  {above:5}  {loss:7.1e}  {norm:7.1e}  {critic:13.1e}  "
+            f"{seconds:7.1f}",
             flush=True,
         )
 
 
+_LIMIT = 1e-5
+"""Weights further apart are counted: where a gradient nearly cancels, Adam divides its rounding by its size."""
 _DIVISIONS = ((1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (4, 4))
 """Ranks, and those of them that divide a row."""
 
