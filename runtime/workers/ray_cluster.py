@@ -117,8 +117,11 @@ class Cluster:
         self._members.append(member)
         try:
             pid = await member.wait(handle.prepare.remote(log, worker.gpus), within=_ROOM_S)
-        except NotStarted as error:
-            ray.kill(handle)
+        except BaseException as error:
+            # also where it was called off: else it starts later, and takes the room of another in its place
+            await member.end()
+            if not isinstance(error, NotStarted):
+                raise
             raise RunError(
                 f"start: waited {_ROOM_S:g} s for node {node.address} to have room for {worker.id}, which needs "
                 f"{_describe(claim)}; end what else uses the cluster, or give the run machines of its own"

@@ -47,6 +47,7 @@ from agym.runtime.workers.ray_cluster import (  # noqa: E402
     actor_variables,
     choose_nodes,
     explain_shortage,
+    list_workers,
     resource_claims,
     watch_raylet,
 )
@@ -656,6 +657,56 @@ def test_a_driver_without_a_raylet_waits_for_no_machine() -> None:
     cluster.end()
     with pytest.raises(RunError, match=r"Ray has ended on the driver's machine: resume the run"):
         asyncio.run(cluster.find_nodes())
+
+
+class ReadyCluster(Cluster):
+    """One machine with room."""
+
+    async def find_nodes(self) -> None:
+        self._nodes = [Node(id="here", address="127.0.0.1", offers={"CPU": 2.0, "GPU": 0.0})]
+
+
+class NeverThere:
+    """What `ray.remote` makes of an actor's class, and its handle: its process waits for room."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.asked = asyncio.Event()
+        self.prepare = self
+
+    def __call__(self, *_: Any, **__: Any) -> NeverThere:
+        return self
+
+    def options(self, **_: Any) -> NeverThere:
+        return self
+
+    def remote(self, *arguments: Any) -> Any:
+        if not arguments:
+            return self
+        self.asked.set()
+        return asyncio.get_running_loop().create_future()
+
+
+def test_an_actor_whose_start_is_called_off_takes_no_room_of_the_next(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import ray
+
+    killed: list[Any] = []
+
+    async def run() -> NeverThere:
+        never = NeverThere()
+        monkeypatch.setattr(ray, "remote", never)
+        monkeypatch.setattr(ray, "kill", killed.append)
+        cluster, (worker,) = ReadyCluster(plan_of(RECIPE), {}, "auto"), list_workers(plan_of(RECIPE), Role.LEARNER)
+        starting = asyncio.create_task(cluster.create(worker, Told, log=tmp_path / "log"))
+        async with asyncio.timeout(10):
+            await never.asked.wait()
+        starting.cancel()
+        await asyncio.wait([starting])
+        assert starting.cancelled()
+        return never
+
+    assert killed == [asyncio.run(run())]
 
 
 # --- taking turns on a GPU -----------------------------------------------------------------------------------------
