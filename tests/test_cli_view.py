@@ -89,7 +89,10 @@ def test_filters_choose_the_episodes(agym: Agym, run: Path, words: tuple[str, ..
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("runs/door",), "--text"),
+        (("nowhere",), "no run in nowhere: name the folder of a run, or of runs"),
+        (("runs/door", "--limit", "9"), "--limit goes with --text"),
+        (("runs/door", "--port", "70000"), "--port must be from 1 to 65535"),
+        (("runs/door", "--text", "--port", "8000"), "--port and --no-browser are of the server"),
         (("nowhere", "--text"), "no recorded episodes in nowhere: name the folder of a run, or of runs"),
         (("runs/door", "--text", "--where", "succes"), "unknown name 'succes'; did you mean 'success'?"),
         (("runs/door", "--text", "--limit", "0"), "--limit must be at least 1"),

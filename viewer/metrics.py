@@ -1,4 +1,4 @@
-"""From rows of `metrics.jsonl` to curves: low, high and last of each bucket, by which no extreme is lost; and to CSV."""
+"""From rows of `metrics.jsonl` to curves (low, high and last of each bucket, so that no extreme is lost) and CSV."""
 
 from __future__ import annotations
 

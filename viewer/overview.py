@@ -1,4 +1,4 @@
-"""What a page says of a whole run: how far it is, its evaluations with their intervals, stages, events, where time goes.
+"""What a page says of a whole run: how far it is, evaluations with their intervals, stages, events, where time goes.
 
 Intervals are those that the run itself computed over tasks; nothing is computed again.
 """
