@@ -84,7 +84,8 @@ def _listen(host: str, port: int | None) -> socket.socket:
     try:
         return listen(host, port or 0)
     except OSError as error:
-        raise UsageError(f"--port {port}: {error.strerror}; without --port a free one is taken") from error
+        problem = os.strerror(error.errno or 0)
+        raise UsageError(f"--port {port}: {problem}; without --port a free one is taken") from error
 
 
 def _user() -> str:

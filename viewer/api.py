@@ -55,9 +55,11 @@ def api_routes(runs: Runs) -> list[Route]:
         def endpoint(request: Request) -> Response:
             try:
                 answered = answer(runs, request)
+                return answered if isinstance(answered, Response) else json_response(answered)
             except Refused as refusal:
                 return json_response({"error": str(refusal)}, refusal.status)
-            return answered if isinstance(answered, Response) else json_response(answered)
+            except RecursionError:
+                return json_response({"error": "this is nested too deeply"}, 400)
 
         return Route(path, endpoint, methods=["GET"])
 

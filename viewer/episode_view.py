@@ -84,16 +84,18 @@ def turns_of(record: Mapping[str, Any], decoder: Decoder | None) -> list[dict[st
 
 
 def _tokens(turn: Mapping[str, Any], segments: Sequence[Any], decoder: Decoder) -> Iterator[dict[str, Any]]:
-    if not 0 <= turn["segment"] < len(segments):
+    # to JSON 2.0 is a whole number too
+    number_of_segment, start, end = (int(turn[name]) for name in ("segment", "start", "end"))
+    if not 0 <= number_of_segment < len(segments):
         return
-    segment = segments[turn["segment"]]
+    segment = segments[number_of_segment]
 
     def column(name: str) -> list[Any]:
         found = segment.get(name)
         return found if isinstance(found, list) else []
 
     ids, sampled = column("ids"), column("sampled")
-    places = [at for at in range(turn["start"], min(turn["end"], len(ids))) if _at(sampled, at) == 1]
+    places = [at for at in range(start, min(end, len(ids))) if _at(sampled, at) == 1]
     texts = _texts([ids[at] for at in places], decoder)
     advantage, trained = turn.get("advantage"), turn.get("trained")
     for number, at in enumerate(places):
@@ -106,7 +108,7 @@ def _tokens(turn: Mapping[str, Any], segments: Sequence[Any], decoder: Decoder) 
             "logprob": logprob,
             "reference": _real(_at(column("reference_logprobs"), at)),
             "learner": learner,
-            "advantage": _advantage(advantage, at - turn["start"], number, len(places)),
+            "advantage": _advantage(advantage, at - start, number, len(places)),
             "ratio": _ratio(learner, logprob),
             "version": _whole(_at(column("versions"), at)),
             "sampled": True,

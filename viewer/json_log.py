@@ -83,8 +83,9 @@ def number_of(row: Row, key: str) -> float | int | None:
     """The finite number of a key."""
     value = row.get(key)
     # true and false are whole numbers to Python
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number and _is_finite(value) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if _is_finite(value) else None
 
 
 def dump_json(value: Any) -> bytes:

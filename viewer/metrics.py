@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 from .json_log import Row, number_of
@@ -51,8 +52,11 @@ def _buckets(places: Sequence[float], points: int) -> list[tuple[int, int]]:
         return []
     if len(set(places)) <= points:
         numbers: list[float] = list(places)
+    elif not isfinite(width := (places[-1] - places[0]) / points) or not width:
+        # places of a stranger's file that no width divides: by their order
+        numbers = [at * points // len(places) for at in range(len(places))]
     else:
-        low, width = places[0], (places[-1] - places[0]) / points
+        low = places[0]
         numbers = [min(int((at - low) / width), points - 1) for at in places]
     starts = [at for at in range(len(numbers)) if not at or numbers[at] != numbers[at - 1]]
     return list(zip(starts, [*starts[1:], len(numbers)], strict=True))

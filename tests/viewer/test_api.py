@@ -222,6 +222,24 @@ def test_hostile_episodes_are_text_and_numbers_of_theirs_become_null(served: Pat
     assert ask(client, "runs/door/episodes/other")["turns"][0]["tokens"] == []
 
 
+def test_what_is_nested_too_deeply_or_counted_by_floats_ends_no_server(served: Path, client: TestClient) -> None:
+    write_tokenizer(served)
+    (turn,) = episode()["turns"]
+    floats = {**turn, "segment": 0.0, "start": 2.0, "end": 4.0}
+    append_lines(served / EPISODES / "step-000013.jsonl", episode(id="floats", turns=[floats]))
+    with (served / EPISODES / "step-000014.jsonl").open("w", encoding="utf-8") as file:
+        for depth in (700, 900, 950, 980):
+            call = {"name": "f", "arguments": {"deep": "DEEP"}}
+            line = json.dumps(episode(id=f"deep-{depth}", turns=[{**turn, "tool_calls": [call]}]))
+            file.write(line.replace('"DEEP"', "[" * depth + "]" * depth) + "\n")
+    assert len(ask(client, "runs/door/episodes/floats")["turns"][0]["tokens"]) == 2
+    for depth in (700, 900, 950, 980):
+        answered = client.get(f"/{TOKEN}/api/runs/door/episodes/deep-{depth}")
+        assert answered.status_code in (200, 400, 404)
+    for where in ("(" * 3000 + "1" + ")" * 3000, "not " * 2000 + "success", "-" * 5000 + "1 > 0"):
+        assert "error" in ask(client, "runs/door/episodes", 400, where=where)
+
+
 def test_a_run_folder_is_left_as_it_is_and_need_not_be_writable(served: Path, client: TestClient) -> None:
     before = sorted((path, path.stat().st_mtime_ns) for path in served.rglob("*"))
     for folder in (served / EPISODES, served):

@@ -39,6 +39,13 @@ def test_few_points_stay_as_they_are_and_rows_of_a_step_are_joined() -> None:
     assert curves([], ["a"], "time", 10) == {"x": [], "series": {"a": {"low": [], "high": [], "last": []}}}
 
 
+def test_places_that_no_width_divides_are_divided_by_their_order() -> None:
+    for places in ([-1e308, 0.0, 1e308], [0.0, 5e-324, 1e-323]):
+        rows = [{"total_step": place, "a": number} for number, place in enumerate(places)]
+        found = curves(rows, ["a"], "step", 2)["series"]["a"]
+        assert (len(found["low"]), min(found["low"]), max(found["high"]), found["last"][-1]) == (2, 0, 2, 2)
+
+
 def test_what_is_no_finite_number_is_no_metric() -> None:
     rows: list[dict[str, Any]] = [{"total_step": 1, "a": float("nan"), "b": True, "c": "1", "d": 10**400, "e": 2}]
     assert metric_names(rows) == ["e"]
