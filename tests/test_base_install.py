@@ -89,6 +89,7 @@ def test_every_command_works_or_names_the_extra(python: Path, tmp_path: Path) ->
         (("eval", "runs/x"), 2, ENGINES),
         (("export", "runs/x", "out"), 2, ENGINES),
         (("doctor", "mine.yaml"), 1, ENGINES),
+        (("view", "played"), 2, SERVE),
         (("envs", "check", "textcraft"), 2, SERVE),
         (("envs", "play", "textcraft"), 2, SERVE),
         (("envs", "serve", "textcraft"), 2, SERVE),

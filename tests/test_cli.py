@@ -45,7 +45,7 @@ OPTIONS = {
         "--output",
         "--episodes",
     },
-    "view": {"runs", "--text", "--task", "--step", "--where", "--words", "--limit"},
+    "view": {"runs", "--port", "--no-browser", "--text", "--task", "--step", "--where", "--words", "--limit"},
     "export": {"run", "output", "--checkpoint", "--trust-remote-code"},
     "chat": {"model", "--system", "--card", "--tokens", "--temperature", "--seed"},
     "validate": {"paths", "--format", "--set", "--strict", "--dependents", "--quiet", "-q"},

@@ -1,12 +1,14 @@
-"""`agym view --text`: what it prints, that what it prints is safe, and what it refuses."""
+"""`agym view`: what `--text` prints, that it is safe, and what is refused."""
 
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
+from agym.commands.view import _writable_cache
 
 from .conftest import Agym
 
@@ -89,7 +91,10 @@ def test_filters_choose_the_episodes(agym: Agym, run: Path, words: tuple[str, ..
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("runs/door",), "--text"),
+        (("nowhere",), "no run in nowhere: name the folder of a run, or of runs"),
+        (("runs/door", "--limit", "9"), "--limit goes with --text"),
+        (("runs/door", "--port", "70000"), "--port must be from 1 to 65535"),
+        (("runs/door", "--text", "--port", "8000"), "--port and --no-browser are of the server"),
         (("nowhere", "--text"), "no recorded episodes in nowhere: name the folder of a run, or of runs"),
         (("runs/door", "--text", "--where", "succes"), "unknown name 'succes'; did you mean 'success'?"),
         (("runs/door", "--text", "--limit", "0"), "--limit must be at least 1"),
@@ -99,6 +104,24 @@ def test_what_is_wrong_is_told(agym: Agym, run: Path, words: tuple[str, ...], sa
     called = agym("view", *words)
     assert called.code == 2
     assert said in called.err
+
+
+def test_where_the_cache_cannot_be_written_the_server_has_a_temporary_one(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with _writable_cache(tmp_path / "file" / "cache") as folder:
+        assert folder.is_dir()
+    assert not folder.exists()
+    with _writable_cache(tmp_path / "new" / "cache") as folder:
+        assert folder == tmp_path / "new" / "cache"
+    assert folder.is_dir()
+
+
+def test_a_port_that_is_taken_is_told(agym: Agym, run: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        called = agym("view", "runs/door", "--no-browser", "--port", str(port))
+    assert (called.code, called.out) == (2, "")
+    assert f"--port {port}: Address already in use; without --port a free one is taken" in called.err
 
 
 def test_no_text_of_a_stranger_reaches_the_terminal_as_more_than_text(agym: Agym, run: Path) -> None:

@@ -30,6 +30,7 @@ class EpisodeFilter:
     endings: tuple[str, ...] = ()
     purposes: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
     success: bool | None = None
     first_step: int | None = None
     last_step: int | None = None
@@ -133,6 +134,23 @@ class Queries:
         found = self.find(wanted, limit=limit, order="oldest").episodes
         return tuple(sorted(found, key=lambda each: (each.step, each.number)))
 
+    def task_rates(self, purpose: str) -> dict[tuple[str, str], float]:
+        """Success by environment and task, of the newest step with episodes of a purpose; sampled ones if there are."""
+        numbers = {name: number for number, name in self._database.execute("SELECT number, name FROM names")}
+        wanted = numbers.get(purpose, -1)
+        (step,) = self._database.execute("SELECT max(step) FROM episodes WHERE purpose = ?", (wanted,)).fetchone()
+        # faults say nothing of the agent
+        faults = [numbers.get(name, -1) for name in ("env_fault", "unscored", "cancelled")]
+        sql = f"""SELECT (SELECT name FROM names WHERE names.number = environment),
+            (SELECT name FROM names WHERE names.number = task), avg(success) FROM episodes
+            WHERE purpose = ? AND step = ? AND {{}} AND ending NOT IN ({",".join("?" * len(faults))})
+            GROUP BY environment, task"""
+        for condition, mode in (("mode = ?", numbers.get("sampled", -1)), ("? IS NOT NULL", 0)):
+            rows = self._database.execute(sql.format(condition), (wanted, step, mode, *faults)).fetchall()
+            if rows:
+                return {(environment, task): float(rate) for environment, task, rate in rows}
+        return {}
+
     def record(self, episode: EpisodeSummary) -> dict[str, Any]:
         """The whole episode as it was written, tokens included."""
         return read_episode(*self._index.find_line(episode.number))
@@ -188,6 +206,10 @@ def _select(wanted: EpisodeFilter) -> tuple[str, str, list[Any]]:
             slots = ",".join("?" * len(names))
             parts.append(f"episodes.{column} IN (SELECT number FROM names WHERE name IN ({slots}))")
             values += names
+    if wanted.groups:
+        slots = ",".join("?" * len(wanted.groups))
+        parts.append(f"episodes.number IN (SELECT number FROM details WHERE member IN ({slots}))")
+        values += wanted.groups
     for sql, value in (
         ("success = ?", wanted.success),
         ("step >= ?", wanted.first_step),

@@ -36,13 +36,18 @@ _TEXT = "coalesce((SELECT number FROM names WHERE name = ?), -1)"
 class WhereError(ValueError):
     """An expression that does not say which episodes are meant; its message names the place."""
 
+    def __init__(self, problem: str, start: int) -> None:
+        super().__init__(f"--where, character {start + 1}: {problem}")
+        self.problem = problem
+        self.start = start
+
 
 def where_to_sql(text: str) -> tuple[str, list[Any]]:
     """Turn an expression into a condition and its parameters; WhereError where it is wrong."""
     whole = Span(Source("--where", text), 0, len(text))
     found = check_expression(Text.exact(whole), _SCOPE, ExprType.BOOLEAN)
     if errors := [each for each in found if each.severity.value == "error"]:
-        raise WhereError(_explain(errors[0]))
+        raise WhereError(_explain(errors[0]), errors[0].span.start)
     return _to_sql(parse_checked(text))
 
 
@@ -69,7 +74,7 @@ def _with_null(compute: Callable[..., float]) -> Callable[..., float | None]:
 
 def _explain(error: Diagnostic) -> str:
     help_ = f"; {error.help}" if error.help else ""
-    return f"--where, character {error.span.start + 1}: {error.message}{help_}"
+    return f"{error.message}{help_}"
 
 
 # --- nodes ---------------------------------------------------------------------------------------------------------
@@ -140,7 +145,7 @@ def _call(node: nodes.Call) -> Sql:
     if node.function == "default":
         return _join("coalesce({}, {})", *node.arguments)
     if node.function not in PLAIN:
-        raise WhereError(f"--where, character {node.start + 1}: '{node.function}' is a function of the schedule")
+        raise WhereError(f"'{node.function}' is a function of the schedule", node.start)
     slots = ", ".join("{}" for _ in node.arguments)
     return _join(f"agym_{node.function}({slots})", *node.arguments)
 

@@ -1,0 +1,156 @@
+"""From an episode's line to its turns with their tokens, as a page shows them.
+
+Texts of tokens come from the run's own `tokenizer.json`, read by `tokenizers`; where either is missing there are no
+tokens. What a stranger's line holds in place of numbers becomes null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import exp, isfinite
+from pathlib import Path
+from typing import Any, Protocol
+
+__all__ = ["Decoder", "open_tokenizer", "turns_of"]
+
+_FOLDERS = ("model", "start")
+"""Of a run, where its tokenizer may lie."""
+_LARGEST_TOKENIZER = 1 << 28
+_LARGEST_ID = 1 << 32
+_UNFINISHED = "\ufffd"
+_LARGEST_EXPONENT = 700.0
+
+
+class Decoder(Protocol):
+    """What a tokenizer is needed for."""
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = ...) -> str: ...
+
+
+def open_tokenizer(run: Path) -> Decoder | None:
+    """Open the tokenizer of a run; None where it has none, or nothing is installed that reads it."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        return None
+    for folder in _FOLDERS:
+        file = run / folder / "tokenizer.json"
+        try:
+            if file.is_file() and file.stat().st_size <= _LARGEST_TOKENIZER:
+                return _Guarded(Tokenizer.from_str(file.read_text(encoding="utf-8")))
+        except BaseException as error:
+            if not _is_of_tokenizers(error):
+                raise
+    return None
+
+
+class _Guarded:
+    """A tokenizer whose failure, of a stranger's file, is a lack of text."""
+
+    def __init__(self, tokenizer: Decoder) -> None:
+        self._tokenizer = tokenizer
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        try:
+            return self._tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
+        except BaseException as error:
+            if not _is_of_tokenizers(error):
+                raise
+            return ""
+
+
+def _is_of_tokenizers(error: BaseException) -> bool:
+    """The package raises plain exceptions; a panic of its Rust code is one that `except Exception` does not catch."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def turns_of(record: Mapping[str, Any], decoder: Decoder | None) -> list[dict[str, Any]]:
+    """Describe the turns of an episode; an observation is the answer to its turn, as in the file."""
+    return [
+        {
+            "number": number,
+            "purpose": turn.get("purpose", "act"),
+            "reply": turn["reply"],
+            "action": turn["action"],
+            "observation": turn["observation"],
+            "reward": turn["reward"],
+            "state": turn.get("state") or None,
+            "seconds": turn.get("seconds"),
+            "tool_calls": turn.get("tool_calls", []),
+            "tokens": [] if decoder is None else list(_tokens(turn, record["segments"], decoder)),
+        }
+        for number, turn in enumerate(record["turns"], 1)
+    ]
+
+
+def _tokens(turn: Mapping[str, Any], segments: Sequence[Any], decoder: Decoder) -> Iterator[dict[str, Any]]:
+    # to JSON 2.0 is a whole number too
+    number_of_segment, start, end = (int(turn[name]) for name in ("segment", "start", "end"))
+    if not 0 <= number_of_segment < len(segments):
+        return
+    segment = segments[number_of_segment]
+
+    def column(name: str) -> list[Any]:
+        found = segment.get(name)
+        return found if isinstance(found, list) else []
+
+    ids, sampled = column("ids"), column("sampled")
+    places = [at for at in range(start, min(end, len(ids))) if _at(sampled, at) == 1]
+    texts = _texts([ids[at] for at in places], decoder)
+    advantage, trained = turn.get("advantage"), turn.get("trained")
+    for number, at in enumerate(places):
+        logprob = _real(_at(column("logprobs"), at))
+        # a token that is not in the loss has 0 in place of the learner's log-prob
+        learner = None if trained is False else _real(_at(column("learner_logprobs"), at))
+        yield {
+            "text": texts[number],
+            "id": _whole(ids[at]),
+            "logprob": logprob,
+            "reference": _real(_at(column("reference_logprobs"), at)),
+            "learner": learner,
+            "advantage": _advantage(advantage, at - start, number, len(places)),
+            "ratio": _ratio(learner, logprob),
+            "version": _whole(_at(column("versions"), at)),
+            "sampled": True,
+            "trained": trained,
+        }
+
+
+def _texts(ids: Sequence[Any], decoder: Decoder) -> list[str]:
+    """The text that each token adds; of a character in several tokens the last has it."""
+    known = [each if type(each) is int and 0 <= each < _LARGEST_ID else 0 for each in ids]
+    texts, begin, read = list[str](), 0, 0
+    for end in range(1, len(known) + 1):
+        before = decoder.decode(known[begin:read], skip_special_tokens=False)
+        after = decoder.decode(known[begin:end], skip_special_tokens=False)
+        # a few more tokens complete any character
+        if after.endswith(_UNFINISHED) and end - read < 4 and end < len(known):
+            texts.append("")
+            continue
+        texts.append(after[len(before) :])
+        begin, read = read, end
+    return texts
+
+
+def _advantage(value: Any, place: int, number: int, count: int) -> float | None:
+    if not isinstance(value, list):
+        return _real(value)
+    return _real(_at(value, number if len(value) == count else place))
+
+
+def _ratio(learner: float | None, logprob: float | None) -> float | None:
+    if learner is None or logprob is None or abs(learner - logprob) > _LARGEST_EXPONENT:
+        return None
+    return exp(learner - logprob)
+
+
+def _at(values: Sequence[Any], place: int) -> Any:
+    return values[place] if 0 <= place < len(values) else None
+
+
+def _real(value: Any) -> float | None:
+    return value if type(value) in (int, float) and abs(value) < _LARGEST_ID and isfinite(value) else None
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int and abs(value) < _LARGEST_ID else None

@@ -1,0 +1,163 @@
+"""The viewer's server: who may ask, what may be asked, and with which headers it is answered.
+
+It listens on this machine alone, and answers only those who know its token, under the name that its address has: a page
+of a stranger knows neither, and a name that points here by a trick of DNS is another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from hmac import compare_digest
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .api import api_routes, json_response
+from .runs import Runs
+
+__all__ = ["HEADERS", "HOST", "STATIC", "create_viewer", "serve_viewer"]
+
+HOST = "127.0.0.1"
+STATIC = Path(__file__).with_name("static")
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+"""Of every answer."""
+
+_TYPES: Mapping[str, str] = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+}
+"""Of files that are served; others are not."""
+_INDEX = "index.html"
+_STOP_S = 1
+
+
+def create_viewer(runs: Runs, *, port: int, token: str, static: Path = STATIC) -> ASGIApp:
+    """Make the application; the static files are those that are there now."""
+    files = _read_static(static)
+
+    def page(_: Request) -> Response:
+        return _static(files, _INDEX)
+
+    def file(request: Request) -> Response:
+        return _static(files, request.path_params["name"])
+
+    routes = [Route("/", page, methods=["GET"]), Route("/static/{name}", file, methods=["GET"]), *api_routes(runs)]
+    application = Starlette(routes=routes, exception_handlers={HTTPException: _refuse})
+    application.router.redirect_slashes = False
+    return _Guard(application, port, token)
+
+
+async def serve_viewer(application: ASGIApp, listener: socket.socket, tell: Callable[[], None]) -> None:
+    """Serve until a signal; `tell` is called once it listens."""
+    config = uvicorn.Config(
+        application,
+        access_log=False,
+        log_level="warning",
+        timeout_graceful_shutdown=_STOP_S,
+        lifespan="off",
+        ws="none",
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+    )
+    await _Server(config, tell).serve(sockets=[listener])
+
+
+class _Guard:
+    """Refuses whoever has not the token or asks under another name, and puts the headers on every answer."""
+
+    def __init__(self, application: ASGIApp, port: int, token: str) -> None:
+        self._application = application
+        self._hosts = [f"{name}:{port}".encode() for name in (HOST, "localhost")]
+        self._token = token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"no '{scope['type']}' is served")
+
+        async def send_safely(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        _, _, path = scope["path"].partition("/")
+        token, slash, rest = path.partition("/")
+        if not self._is_allowed(scope, token):
+            answer: ASGIApp = json_response({"error": "this address is not that which the viewer has printed"}, 403)
+        elif scope["method"] not in ("GET", "HEAD"):
+            answer = json_response({"error": "only GET and HEAD are answered"}, 405)
+        elif not slash:
+            answer = json_response({"error": "there is nothing here; the address ends with '/'"}, 404)
+        else:
+            answer = self._application
+            scope = {**scope, "path": f"/{rest}", "raw_path": b"", "root_path": ""}
+        await answer(scope, receive, send_safely)
+
+    def _is_allowed(self, scope: Scope, token: str) -> bool:
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        is_known = compare_digest(token.encode(errors="replace"), self._token)
+        return is_known and len(hosts) == 1 and hosts[0] in self._hosts
+
+
+def _refuse(_: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    return json_response({"error": "there is nothing here" if status == 404 else "this cannot be asked"}, status)
+
+
+def _read_static(folder: Path) -> dict[str, tuple[bytes, str]]:
+    files = (file for file in sorted(folder.iterdir()) if file.suffix in _TYPES and file.is_file())
+    return {file.name: (file.read_bytes(), _TYPES[file.suffix]) for file in files}
+
+
+def _static(files: Mapping[str, tuple[bytes, str]], name: str) -> Response:
+    if name not in files:
+        raise HTTPException(404)
+    content, type_ = files[name]
+    return Response(content, headers={"Content-Type": type_})
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, tell: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._tell = tell
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._tell()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop at a signal, but do not die of it afterwards: a requested stop is no failure."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        yield
+
+    def _stop(self) -> None:
+        self.should_exit = True
