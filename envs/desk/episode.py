@@ -50,10 +50,12 @@ class Episode:
         order = self._db.find("orders", call.arguments.get("order_id", ""))
         if order is not None and order["customer"] != self.identified:
             raise RefusedCall("That order belongs to no customer who was identified with find_customer.")
-        self.looked.add((call.name, *call.arguments.values()))
-        shown = LOOKUPS[call.name](self._db, **call.arguments)
         if call.name == "find_customer":
+            # noted even where nothing is found: that is how a stranger is known
+            self.looked.add((call.name, *call.arguments.values()))
             self.identified = find_customer(self._db, **call.arguments) or ""
+        shown = LOOKUPS[call.name](self._db, **call.arguments)
+        self.looked.add((call.name, *call.arguments.values()))
         return shown
 
     def _change(self, call: DeskCall) -> str:
