@@ -53,7 +53,7 @@ class Episode:
         if call.name == "find_customer":
             # noted even where nothing is found: that is how a stranger is known
             self.looked.add((call.name, *call.arguments.values()))
-            self.identified = find_customer(self._db, **call.arguments) or ""
+            self.identified = find_customer(self._db, **call.arguments) or self.identified
         shown = LOOKUPS[call.name](self._db, **call.arguments)
         self.looked.add((call.name, *call.arguments.values()))
         return shown
