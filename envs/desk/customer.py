@@ -60,6 +60,8 @@ _NAMES: Mapping[str, re.Pattern[str]] = {
     "exchange_item": re.compile(r"\bexchange|\bswap"),
 }
 _GO_AHEAD = re.compile(r"\b(shall|should|may|can) (i|we)\b|\bgo ahead\b|\bconfirm|\bproceed\b|\byes or no\b")
+_QUESTION = re.compile(r"\?|\bplease\b")
+_REQUEST = re.compile(r"\b(need|provide|tell me|give me|share)\b")
 _REFUSAL = re.compile(
     r"\b(cannot|can't|can not|unable|won't|will not|not (possible|allowed|permitted|able))\b", re.IGNORECASE
 )
@@ -130,13 +132,16 @@ class Customer:
 
     def note_change(self, tool: str, order: str) -> None:
         """Take notice of a change that was made."""
-        if self.wish is not None and (tool, order) == (self.wish.tool, self.wish.order):
-            self._is_met = True
+        wishes = self._script.wishes
+        met = [at for at in range(self._at, len(wishes)) if (wishes[at].tool, wishes[at].order) == (tool, order)]
+        if self._at in met:
+            # who would settle for less and is given that at once has been refused the more
+            self.refused |= set(met[:-1])
+            self._at, self._is_met = met[-1], True
 
     def hear(self, text: str) -> str:
         """Answer what the agent has said."""
-        raised = self._script.wishes[: self._at + 1]
-        self.told |= {wish.fact for wish in raised if wish.fact and says_amount(text, wish.fact)}
+        self.told |= {wish.fact for wish in self._script.wishes if wish.fact and says_amount(text, wish.fact)}
         wish, lower = self.wish, text.casefold()
         if wish is None:
             return self._phrases["all"]
@@ -154,7 +159,7 @@ class Customer:
 
     def _answer(self, wish: Wish, lower: str) -> str:
         """What is known about each topic that was asked for; empty if none was."""
-        if "?" not in lower and "please" not in lower:
+        if not _QUESTION.search(lower) and (_REFUSAL.search(lower) or not _REQUEST.search(lower)):
             return ""
         known = {
             "email": f"My email address is {self._script.email}.",

@@ -133,6 +133,16 @@ def test_a_refund_to_another_method_fails() -> None:
     assert env.step("done").reward < 0.5
 
 
+def test_the_right_method_may_be_offered_at_once() -> None:
+    env, task = begin("other_method")
+    (expected,) = task.changes
+    order, fact = expected.arguments["order_id"], task.script.wishes[1].fact
+    identify(env, task)
+    play(env, f"say It cannot go there. Shall I return the item of {order} for {fact}, to the method you paid with?")
+    play(env, call("return_item", **expected.arguments))
+    assert play(env, "say That is done.", "done").reward == 1
+
+
 def test_giving_in_to_what_is_insisted_on_is_told_apart_from_refusing_to_the_end() -> None:
     env, task = begin("final_sale")
     identify(env, task)
@@ -211,6 +221,7 @@ def meet(*wishes: Wish, insists: int = 0) -> Customer:
     [
         ("What is your e-mail?", "My email address is ada@mail.example."),
         ("Please give me your post code.", "My postcode is BK10 10."),
+        ("I need your email address first.", "My email address is ada@mail.example."),
         ("Could you verify your identity?", "My email address is ada@mail.example. My postcode is BK10 10."),
         ("Can I have your order number?", "It is order W10001."),
         ("Why do you want to cancel, and which order is it?", "It is order W10001. It is too slow."),
