@@ -24,6 +24,7 @@ Create: TypeAlias = Callable[[Mapping[str, Json]], Env]
 _SHIPPED = (
     "babyai",
     "counter",
+    "desk",
     "gymnasium",
     "mcp",
     "miniwob",

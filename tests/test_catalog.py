@@ -14,6 +14,7 @@ from jsonschema import Draft7Validator
 FILES = sorted(ENVS.glob("*/env.json"))
 NAMES = {
     "babyai",
+    "desk",
     "gymnasium",
     "mcp",
     "miniwob",

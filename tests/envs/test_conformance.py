@@ -24,6 +24,7 @@ ENVIRONMENTS: dict[str, ServeCommand] = {
         env="babyai", options={"actions": "primitive", "levels": ["PickupLoc", "PutNextLocalS6N4", "UnlockLocalDist"]}
     ),
     "counter": ServeCommand(env="counter"),
+    "desk": ServeCommand(env="desk"),
     "gymnasium, a lake": ServeCommand(
         env="gymnasium", options={"id": "FrozenLake-v1", "kwargs": {"is_slippery": False, "map_name": None}}
     ),
