@@ -663,7 +663,7 @@ class ReadyCluster(Cluster):
     """One machine with room."""
 
     async def find_nodes(self) -> None:
-        self._nodes = [Node(id="here", address="127.0.0.1", offers={"CPU": 2.0, "GPU": 0.0})]
+        self._nodes = [Node(id="0" * 56, address="127.0.0.1", offers={"CPU": 2.0, "GPU": 0.0})]
 
 
 class NeverThere:
