@@ -36,7 +36,7 @@ from .steps.rollout_batch import RolloutBatch, read_batches, write_batches
 from .steps.stage_context import StageContext, open_pool, reference_stage
 from .steps.step_data import StepData, StepResult
 from .storage.checkpoint_files import find_damage
-from .storage.episode_log import EpisodeEntry, EpisodePurpose, episode_lines
+from .storage.episode_log import EpisodeEntry, EpisodePurpose, episode_lines, episode_pictures
 from .storage.events import DISCARDED, REPLACED, RESTARTS, count_events
 from .storage.learning_signs import LearningSigns
 from .storage.run_folder import MODEL, PROGRESS, JsonLines, RunFolder, on_disk, replace_file, sealed_folder
@@ -518,8 +518,10 @@ class Engine:
         if wanted == 0:
             return
         if chosen := choose_groups(groups, wanted, seed):
-            lines = self._encode(training_entries(groups, chosen, result.training), EpisodePurpose.TRAIN)
+            entries = training_entries(groups, chosen, result.training)
+            lines = self._encode(entries, EpisodePurpose.TRAIN)
             with on_disk("episodes"):
+                self._space.save_pictures(episode_pictures(entries))
                 self._space.append_episodes(step, lines)
         self._log_demonstrations()
 
@@ -530,6 +532,7 @@ class Engine:
         if demonstrations and not file.exists():
             entries = demonstration_entries(demonstrations, derive(self._plan.seed, "saved demonstrations", stage))
             with on_disk("episodes"):
+                self._space.save_pictures(episode_pictures(entries))
                 replace_file(file, self._encode(entries, EpisodePurpose.DEMONSTRATION))
 
     def _log_evaluation(self, evaluation: Evaluation) -> None:
@@ -539,6 +542,7 @@ class Engine:
         self._reporter.sample(EpisodePurpose.EVAL, step, played)
         if entries and self._plan.checkpoint.episodes.saves_evaluations:
             with on_disk("episodes"):
+                self._space.save_pictures(episode_pictures(entries))
                 self._space.write_evaluation(step, self._encode(entries, EpisodePurpose.EVAL))
 
     def _log_faults(self, episodes: Sequence[Episode]) -> None:

@@ -12,6 +12,7 @@ from random import Random
 
 from ..errors import EpisodeOver
 from ..options import read_options
+from ..pictures import encode_png
 from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
 from .actions import GridCommand, MalformedGridCommand, Verb, parse_command
 from .describe import describe_view
@@ -121,7 +122,8 @@ class BabyAI(Env):
         world, level, self._listed = self._world, self._level, ()
         if world is not None and level is not None:
             self._listed = tuple(list_available(world, WayFinder(world) if self._macros else None, level.needs_done))
-        return Observation(text=text, valid_actions=self._listed)
+        picture = encode_png(world.draw()) if world is not None and self._options.screenshots else None
+        return Observation(text=text, valid_actions=self._listed, picture=picture)
 
     def _require_world(self) -> GridWorld:
         if self._world is None:

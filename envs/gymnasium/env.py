@@ -6,15 +6,18 @@ A task is a seed of the environment's own. The score is the return, scaled to 0 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
+from io import StringIO
 from random import Random
 from typing import Any
 
 import gymnasium
 from gymnasium import spaces
 
-from ..errors import BadOption, EpisodeOver, UnknownTask
+from ..errors import BadOption, EpisodeOver, NotInstalled, UnknownTask
 from ..options import read_options
+from ..pictures import encode_png
 from ..protocol import Env, EnvSpec, Json, Observation, Status, Step, parse_numbered
 from .known import KNOWN, Known
 from .options import GymnasiumOptions
@@ -104,7 +107,7 @@ class Gymnasium(Env):
 
     def _begin(self, number: int) -> None:
         if self._known and (kwargs := self._known.prepare(self._options.kwargs, number)) != self._options.kwargs:
-            self._world = _make(self._options.id, kwargs)
+            self._world = _make(self._options.id, {**_drawn(self._options), **kwargs})
             self._table, self._worth = self._world.unwrapped.P, None
         self._seen, info = self._world.reset(seed=number)
         self._mask = info.get("action_mask")
@@ -168,7 +171,18 @@ class Gymnasium(Env):
         return put_in_words(world.observation_space, self._seen)
 
     def _observe(self, text: str) -> Observation:
-        return Observation(text=text, valid_actions=self._possible() if self._words and self._left else None)
+        valid_actions = self._possible() if self._words and self._left else None
+        return Observation(text=text, valid_actions=valid_actions, picture=self._draw())
+
+    def _draw(self) -> bytes | None:
+        """A picture, where the environment draws one rather than a text."""
+        if not self._options.screenshots or self._world.render_mode != "rgb_array":
+            return None
+        try:
+            with redirect_stdout(StringIO()):  # what some of them draw with greets whoever imports it
+                return encode_png(self._world.render())
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise NotInstalled(f"pictures of '{self._options.id}' need another package: {error}") from error
 
     def _possible(self) -> tuple[str, ...]:
         mask = self._mask if self._mask is not None else [1] * len(self._words)
@@ -236,7 +250,7 @@ class Gymnasium(Env):
 
 def _make_world(options: GymnasiumOptions) -> tuple[Any, Known | None]:
     """Make the environment and look up what is known of it; unknown ones are rendered as text where possible."""
-    world = _make(options.id, options.kwargs)
+    world = _make(options.id, {**_drawn(options), **options.kwargs})
     ours = str(world.spec.entry_point).startswith("gymnasium.envs.") and world.spec.namespace is None
     known = KNOWN.get(world.spec.name) if ours else None
     if known is None and "ansi" in world.metadata.get("render_modes", ()):
@@ -247,6 +261,10 @@ def _make_world(options: GymnasiumOptions) -> tuple[Any, Known | None]:
     if not isinstance(world.action_space, spaces.Discrete | spaces.Text):
         raise BadOption(f"actions of '{options.id}' are neither a choice nor a text: {str(world.action_space)[:80]}")
     return world, known
+
+
+def _drawn(options: GymnasiumOptions) -> Mapping[str, Any]:
+    return {"render_mode": "rgb_array"} if options.screenshots else {}
 
 
 def _make(name: str, kwargs: Mapping[str, Any]) -> Any:

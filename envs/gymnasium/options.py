@@ -23,6 +23,8 @@ class GymnasiumOptions:
     """The return that scores 0 and the one that scores 1, where they are not known or should be others."""
     max_steps: int | None = None
     """Most actions in one episode, understood or not; the environment's own limit stays in force."""
+    screenshots: bool = False
+    """Whether each observation has a picture."""
 
     def __post_init__(self) -> None:
         if self.returns and not self.returns[0] < self.returns[1]:

@@ -127,6 +127,7 @@ class Demonstrator:
                     observation=observation,
                     reward=step.reward,
                     role=self.format.observation_role,
+                    picture=step.observation.picture,
                 )
             )
             if step.ended:
@@ -144,6 +145,7 @@ class Demonstrator:
             score=score,
             success=score >= env.success_at,
             opening=opening,
+            picture=session.first.picture,
         )
 
     async def _choose_actions(

@@ -89,6 +89,8 @@ class Turn:
     """Seconds until the reply was there, the wait for the engine included."""
     env_s: float = field(default=0.0, compare=False)
     """Seconds until the environment had answered."""
+    picture: bytes | None = field(default=None, compare=False, repr=False)
+    """What the environment shows people with the observation."""
 
     @property
     def invalid(self) -> bool:
@@ -131,6 +133,10 @@ class Episode:
     """Kinds of all faults, by attempt; a retry may have recovered."""
     retries: int = 0
     seconds: float = field(default=0.0, compare=False)
+    picture: bytes | None = field(default=None, repr=False)
+    """What the environment shows people with its first observation."""
+    judge_keys: tuple[str, ...] = ()
+    """Keys of the judge's answers that scored it, in the order of its questions."""
 
     @property
     def sampled_tokens(self) -> int:

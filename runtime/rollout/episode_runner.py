@@ -128,6 +128,8 @@ class EpisodeRunner:
     """Messages to send before the next reply."""
     _prompt: str = ""
     """Text of the last messages."""
+    _picture: bytes | None = None
+    """Of the first observation of the first attempt."""
     _state: str = ""
     _valid: tuple[str, ...] | None = None
     """Actions that the environment listed last, if any."""
@@ -170,6 +172,7 @@ class EpisodeRunner:
             score=self._score,
             success=self._succeeded,
             opening=self._opening,
+            picture=self._picture,
         )
 
     def _can_retry(self) -> bool:
@@ -208,7 +211,7 @@ class EpisodeRunner:
         if self._lessons:
             self.turns[-1] = replace(self.turns[-1], observation=self._prompt)
         else:
-            self._opening = opening
+            self._opening, self._picture = opening, first.picture
 
     def _compose_start(self, lessons: Sequence[str]) -> str:
         return with_paragraphs(self._compose_task(lessons), prompts.PLAN if self.player.planning else "")
@@ -317,6 +320,7 @@ class EpisodeRunner:
                     state=self._state,
                     role=message.role,
                     env_s=seconds,
+                    picture=step.observation.picture,
                 )
             )
             # of several actions in one reply the first holds its tokens
