@@ -1,29 +1,37 @@
-"""`agym view RUN...`: a server of pages on recorded episodes and metrics; `--text` prints episodes at the terminal.
+"""`agym view RUN...`: a server of pages on recorded episodes and metrics; `--text` prints episodes at the terminal,
+`--replay` plays one again, `--export` writes some as SFT data.
 
-Only reads run folders; its index lies in the user's cache.
+Only reads run folders; its index lies in the user's cache, tags in their data folder.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import getpass
 import os
-import secrets
-import socket
-import tempfile
-import threading
-import webbrowser
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from ..reporters.quantity import plural
+from .invocation.environments import open_recorded
+from .invocation.pages import cache_folder, check_port, data_folder, serve_pages, writable_cache
 from .invocation.shell import Exit, Shell, UsageError
+
+if TYPE_CHECKING:
+    from ..envs.protocol import EnvClient
+    from ..viewer.index import EpisodeIndex
+    from ..viewer.play.replay import Replayed
+    from ..viewer.queries import EpisodeSummary, Queries
 
 __all__ = ["add_arguments", "run"]
 
 _LIMIT = 5
 """Episodes of a run that are printed."""
+_MOST_EXPORTED = 100_000
+_MOST_LOOKED_AT = 10_000_000
+_OF_SERVER = {"port": None, "no_browser": False}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,103 +43,179 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--step", type=int, metavar="N", help="only episodes of this step")
     parser.add_argument("--where", default="", metavar="EXPR", help='those of which it is true: "success == false"')
     parser.add_argument("--words", default="", metavar="TEXT", help="only episodes with these words")
+    parser.add_argument(
+        "--tag", action="append", default=[], metavar="TAG", help="only those with this tag; repeatable"
+    )
+    parser.add_argument("--replay", metavar="ID", help="play this episode again, and show the first difference")
+    parser.add_argument("--export", metavar="FILE", help="write episodes as SFT data to a new file")
     parser.add_argument("--limit", type=int, metavar="N", help="at most N of each run, newest first (default: 5)")
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    return (_print_episodes if arguments.text else _serve)(arguments, shell)
+    ways = {name: way for name, way in _WAYS.items() if getattr(arguments, name)}
+    if len(ways) > 1:
+        raise UsageError(f"{' and '.join(f'--{name}' for name in ways)} do not go together")
+    return next(iter(ways.values()), _serve)(arguments, shell)
 
 
 # --- the server ----------------------------------------------------------------------------------------------------
 
 
 def _serve(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    for name, default in _OF_TEXT.items():
-        if getattr(arguments, name) != default:
-            raise UsageError(f"--{name} goes with --text; without it, filters are on the pages")
-    if arguments.port is not None and not 1 <= arguments.port <= 65535:
-        raise UsageError("--port must be from 1 to 65535")
+    _refuse_others(arguments, _OF_TEXT, "--text; without it, filters are on the pages")
+    check_port(arguments.port)
+    from ..viewer.play.routes import replay_routes
     from ..viewer.runs import Runs
-    from ..viewer.server import HOST, create_viewer, serve_viewer
+    from ..viewer.tags.routes import tag_routes
+    from ..viewer.tags.store import TagStore
 
-    with _writable_cache(_cache(shell)) as cache:
+    def open_environment(root: Path, name: str, stage: str) -> Awaitable[EnvClient]:
+        return open_recorded(root, name, stage, shell, typed=False)
+
+    with writable_cache(cache_folder(shell)) as cache:
         runs = Runs([shell.cwd / name for name in arguments.runs], cache)
         if not runs.list():
             raise UsageError(f"no run in {', '.join(arguments.runs)}: name the folder of a run, or of runs")
-        listener = _listen(HOST, arguments.port)
-        port, token = listener.getsockname()[1], secrets.token_urlsafe()
-        url = f"http://{HOST}:{port}/{token}/"
-
-        def tell() -> None:
-            shell.out.write(f"{url}\n")
-            shell.out.write(f"from another machine: ssh -L {port}:{HOST}:{port} {_user()}{socket.gethostname()}\n")
-            shell.out.flush()
-            if not arguments.no_browser:
-                # some browsers hold on to whoever opens them
-                threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
-
-        asyncio.run(serve_viewer(create_viewer(runs, port=port, token=token), listener, tell))
+        more = [*tag_routes(runs, TagStore(_tags_folder(shell))), *replay_routes(runs, open_environment)]
+        opens = not arguments.no_browser
+        abilities = ("tags", "replay")
+        asyncio.run(serve_pages(runs, shell, port=arguments.port, opens_browser=opens, more=more, abilities=abilities))
     return Exit.RIGHT
 
 
-_OF_TEXT = {"task": None, "step": None, "where": "", "words": "", "limit": None}
-"""Options of `--text`, and what they are where they are not given."""
+def _tags_folder(shell: Shell) -> Path:
+    return data_folder(shell) / "tags"
 
 
-def _listen(host: str, port: int | None) -> socket.socket:
-    from ..envs.listener import listen
+_OF_TEXT = {"task": None, "step": None, "where": "", "words": "", "limit": None, "tag": []}
+"""Options of `--text` and `--export`, and what they are where they are not given."""
+
+
+def _refuse_others(arguments: argparse.Namespace, others: Mapping[str, object], goes_with: str) -> None:
+    for name, default in others.items():
+        if getattr(arguments, name) != default:
+            raise UsageError(f"--{name.replace('_', '-')} goes with {goes_with}")
+
+
+# --- an episode, done again ----------------------------------------------------------------------------------------
+
+
+def _replay(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    """Replay one episode; it is a failure where the environment does something else now."""
+    from ..reporters.replay import replay_text
+
+    _refuse_others(arguments, {**_OF_TEXT, **_OF_SERVER}, "the pages, --text or --export, and not with --replay")
+    root, record = _find_record(arguments, shell)
+    replayed = asyncio.run(_replay_record(root, record, shell))
+    shell.out.write(replay_text(arguments.replay, replayed, shell.width))
+    return Exit.RIGHT if replayed.difference is None else Exit.RUN_FAILED
+
+
+def _find_record(arguments: argparse.Namespace, shell: Shell) -> tuple[Path, dict[str, Any]]:
+    for root in _recorded(arguments, shell):
+        with _open_index(root, shell) as (_, queries):
+            summary = queries.summary(arguments.replay)
+            if summary is not None:
+                return root, queries.record(summary)
+    raise UsageError(f"no episode '{arguments.replay[:80]}' in {', '.join(arguments.runs)}: --text lists their ids")
+
+
+async def _replay_record(root: Path, record: Mapping[str, Any], shell: Shell) -> Replayed:
+    from ..envs.errors import EnvError
+    from ..viewer.play.replay import replay_episode
 
     try:
-        return listen(host, port or 0)
-    except OSError as error:
-        problem = os.strerror(error.errno or 0)
-        raise UsageError(f"--port {port}: {problem}; without --port a free one is taken") from error
+        client = await open_recorded(root, record["task"]["environment"], record["stage"], shell, typed=True)
+        try:
+            return await replay_episode(client, record)
+        finally:
+            await client.close()
+    except EnvError as error:
+        raise UsageError(str(error)) from error
 
 
-def _user() -> str:
-    try:
-        return f"{getpass.getuser()}@"
-    except (KeyError, OSError):  # a user without a name
-        return ""
+# --- SFT data ------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _writable_cache(folder: Path) -> Iterator[Path]:
-    """The folder, or a temporary one where it cannot be written: all threads are to read the same index."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        is_writable = os.access(folder, os.W_OK | os.X_OK)
-    except OSError:
-        is_writable = False
-    if is_writable:
-        yield folder
-    else:
-        with tempfile.TemporaryDirectory(prefix="agym-viewer-", ignore_cleanup_errors=True) as temporary:
-            yield Path(temporary)
+def _export(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    """Write the episodes that were chosen as conversations to imitate."""
+    from ..files import write_atomically
+    from ..viewer.tags.messages import export_lines
+    from ..viewer.tags.routes import read_records
+
+    _refuse_others(arguments, _OF_SERVER, "the pages, and not with --export")
+    place = shell.cwd / arguments.export
+    if os.path.lexists(place) or not place.parent.is_dir():
+        raise UsageError(f"--export {arguments.export}: name a new file in a folder that is there")
+    if any(root.resolve() in place.resolve().parents for root in _recorded(arguments, shell)):
+        raise UsageError(f"--export {arguments.export}: nothing is written into the folder of a run")
+    texts, num_written, num_others = list[str](), 0, 0
+    for root in _recorded(arguments, shell):
+        with _open_index(root, shell) as (_, queries):
+            chosen = _chosen(root, queries, arguments, arguments.limit or _MOST_EXPORTED, shell)[0]
+            text, written, others = export_lines(read_records(queries, chosen))
+        texts, num_written, num_others = [*texts, text], num_written + written, num_others + others
+    if not num_written:
+        raise UsageError("no episode that was chosen is a conversation; nothing was written")
+    write_atomically(place, "".join(texts))
+    shell.out.write(f"wrote {plural(num_written, 'conversation')} to {arguments.export}\n")
+    if num_others:
+        shell.err.write(
+            f"agym view: {plural(num_others, 'episode')} left out: their context was cut, so they are none\n"
+        )
+    return Exit.RIGHT
 
 
 # --- the terminal --------------------------------------------------------------------------------------------------
 
 
 def _print_episodes(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    from ..viewer.reader import find_runs
-
     if arguments.port is not None or arguments.no_browser:
         raise UsageError("--port and --no-browser are of the server, which --text does without")
+    for each in _recorded(arguments, shell):
+        _print_run(each, arguments, shell)
+    return Exit.RIGHT
+
+
+def _recorded(arguments: argparse.Namespace, shell: Shell) -> list[Path]:
+    from ..viewer.reader import find_runs
+
     if arguments.limit is not None and arguments.limit < 1:
         raise UsageError("--limit must be at least 1")
     runs = [found for name in arguments.runs for found in find_runs(shell.cwd / name)]
     if not runs:
         raise UsageError(f"no recorded episodes in {', '.join(arguments.runs)}: name the folder of a run, or of runs")
-    for each in runs:
-        _print_run(each, arguments, shell)
-    return Exit.RIGHT
+    return runs
+
+
+@contextmanager
+def _open_index(root: Path, shell: Shell) -> Iterator[tuple[EpisodeIndex, Queries]]:
+    from ..viewer.index import EpisodeIndex
+    from ..viewer.queries import Queries
+
+    with EpisodeIndex(root, cache_folder(shell)) as index:
+        index.update()
+        yield index, Queries(index)
 
 
 def _print_run(root: Path, arguments: argparse.Namespace, shell: Shell) -> None:
     from ..reporters.episodes import episode_text
-    from ..viewer.index import EpisodeIndex
-    from ..viewer.queries import EpisodeFilter, Queries
+
+    with _open_index(root, shell) as (index, queries):
+        episodes, total = _chosen(root, queries, arguments, arguments.limit or _LIMIT, shell)
+        for each in episodes:
+            shell.out.write(episode_text(each, queries.record(each), shell.width) + "\n")
+        shell.out.write(f"{root.name}: {len(episodes)} of {total} episodes\n")
+        if index.num_damaged:
+            shell.err.write(f"agym view: {root.name}: {index.num_damaged} lines hold no episode and were left out\n")
+
+
+def _chosen(
+    root: Path, queries: Queries, arguments: argparse.Namespace, limit: int, shell: Shell
+) -> tuple[list[EpisodeSummary], str]:
+    """The newest episodes by the options, and how many there are."""
+    from ..viewer.queries import EpisodeFilter
+    from ..viewer.tags.store import TagStore
     from ..viewer.where import WhereError
 
     wanted = EpisodeFilter(
@@ -141,21 +225,19 @@ def _print_run(root: Path, arguments: argparse.Namespace, shell: Shell) -> None:
         where=arguments.where,
         words=arguments.words,
     )
-    with EpisodeIndex(root, _cache(shell)) as index:
-        index.update()
-        queries = Queries(index)
-        try:
-            page = queries.find(wanted, limit=arguments.limit or _LIMIT)
-        except WhereError as error:
-            raise UsageError(str(error)) from error
-        for each in page.episodes:
-            shell.out.write(episode_text(each, queries.record(each), shell.width) + "\n")
-        more = "" if page.is_exact else " or more"
-        shell.out.write(f"{root.name}: {len(page.episodes)} of {page.total:,}{more} episodes\n")
-        if index.num_damaged:
-            shell.err.write(f"agym view: {root.name}: {index.num_damaged} lines hold no episode and were left out\n")
+    try:
+        if not arguments.tag:
+            page = queries.find(wanted, limit=limit)
+            return list(page.episodes), f"{page.total:,}" + ("" if page.is_exact else " or more")
+        # there are few that a person has tagged, wherever they lie
+        store = TagStore(_tags_folder(shell))
+        tagged = set(store.of(root))
+        found = [each for each in queries.find(wanted, limit=_MOST_LOOKED_AT).episodes if each.id in tagged]
+        found = [each for each in found if set(arguments.tag) & set(store.tags(root, each))]
+        return found[:limit], f"{len(found):,}"
+    except WhereError as error:
+        raise UsageError(str(error)) from error
 
 
-def _cache(shell: Shell) -> Path:
-    home = shell.environ.get("XDG_CACHE_HOME") or str(Path(shell.environ.get("HOME") or Path.home()) / ".cache")
-    return Path(home) / "agym" / "viewer"
+_WAYS = {"text": _print_episodes, "replay": _replay, "export": _export}
+"""Instead of the server, by the option that asks for each."""

@@ -177,12 +177,13 @@ def test_an_episode_is_played_at_the_terminal(agym: Agym) -> None:
     assert "the goal is 7." in called.out
     assert "[add 1; add 5; take 1]" in called.out
     assert "That is not a command" in called.out
-    assert called.out.splitlines()[-1].removeprefix("> ").startswith("reward 0.")
+    assert "turn 3 of 10, score 0.85> " in called.out
+    assert called.out.splitlines()[-1].endswith("score 0.85 after 2 turns")
 
 
 def test_an_episode_that_is_won_ends(agym: Agym) -> None:
     called = agym("envs", "play", "counter", "--task", "reach-1", stdin=b"add 1\nadd 1\n")
-    assert called.out.splitlines()[-1] == "reward 1"
+    assert called.out.splitlines()[-1] == "score 1 after 1 turn"
     assert called.out.count("> ") == 1
 
 

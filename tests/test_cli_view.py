@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agym.commands.view import _writable_cache
+from agym.commands.invocation.pages import writable_cache
 
 from .conftest import Agym
 
@@ -108,10 +108,10 @@ def test_what_is_wrong_is_told(agym: Agym, run: Path, words: tuple[str, ...], sa
 
 def test_where_the_cache_cannot_be_written_the_server_has_a_temporary_one(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with _writable_cache(tmp_path / "file" / "cache") as folder:
+    with writable_cache(tmp_path / "file" / "cache") as folder:
         assert folder.is_dir()
     assert not folder.exists()
-    with _writable_cache(tmp_path / "new" / "cache") as folder:
+    with writable_cache(tmp_path / "new" / "cache") as folder:
         assert folder == tmp_path / "new" / "cache"
     assert folder.is_dir()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hmac import compare_digest
 from pathlib import Path
@@ -52,11 +52,21 @@ _TYPES: Mapping[str, str] = {
 }
 """Of files that are served; others are not."""
 _INDEX = "index.html"
+_READING = ("GET", "HEAD")
 _STOP_S = 1
 
 
-def create_viewer(runs: Runs, *, port: int, token: str, static: Path = STATIC) -> ASGIApp:
-    """Make the application; the static files are those that are there now."""
+def create_viewer(
+    runs: Runs,
+    *,
+    port: int,
+    token: str,
+    static: Path = STATIC,
+    more: Sequence[Route] = (),
+    abilities: Sequence[str] = (),
+) -> ASGIApp:
+    """Make the application; the static files are those that are there now. `more` answers what `abilities` names for
+    the pages: what they may do besides looking."""
     files = _read_static(static)
 
     def page(_: Request) -> Response:
@@ -65,10 +75,19 @@ def create_viewer(runs: Runs, *, port: int, token: str, static: Path = STATIC) -
     def file(request: Request) -> Response:
         return _static(files, request.path_params["name"])
 
-    routes = [Route("/", page, methods=["GET"]), Route("/static/{name}", file, methods=["GET"]), *api_routes(runs)]
+    def list_abilities(_: Request) -> Response:
+        return json_response({"abilities": list(abilities)})
+
+    routes = [
+        Route("/", page, methods=["GET"]),
+        Route("/static/{name}", file, methods=["GET"]),
+        Route("/api/abilities", list_abilities, methods=["GET"]),
+        *more,
+        *api_routes(runs),
+    ]
     application = Starlette(routes=routes, exception_handlers={HTTPException: _refuse})
     application.router.redirect_slashes = False
-    return _Guard(application, port, token)
+    return _Guard(application, port, token, takes_posts=any("POST" in (route.methods or ()) for route in more))
 
 
 async def serve_viewer(application: ASGIApp, listener: socket.socket, tell: Callable[[], None]) -> None:
@@ -90,8 +109,9 @@ async def serve_viewer(application: ASGIApp, listener: socket.socket, tell: Call
 class _Guard:
     """Refuses whoever has not the token or asks under another name, and puts the headers on every answer."""
 
-    def __init__(self, application: ASGIApp, port: int, token: str) -> None:
+    def __init__(self, application: ASGIApp, port: int, token: str, *, takes_posts: bool) -> None:
         self._application = application
+        self._methods = (*_READING, "POST") if takes_posts else _READING
         self._hosts = [f"{name}:{port}".encode() for name in (HOST, "localhost")]
         self._token = token.encode()
 
@@ -110,8 +130,10 @@ class _Guard:
         token, slash, rest = path.partition("/")
         if not self._is_allowed(scope, token):
             answer: ASGIApp = json_response({"error": "this address is not that which the viewer has printed"}, 403)
-        elif scope["method"] not in ("GET", "HEAD"):
+        elif scope["method"] not in self._methods:
             answer = json_response({"error": "only GET and HEAD are answered"}, 405)
+        elif scope["method"] == "POST" and not self._is_of_own_page(scope):
+            answer = json_response({"error": "only a page of this viewer may do that"}, 403)
         elif not slash:
             answer = json_response({"error": "there is nothing here; the address ends with '/'"}, 404)
         else:
@@ -123,6 +145,14 @@ class _Guard:
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         is_known = compare_digest(token.encode(errors="replace"), self._token)
         return is_known and len(hosts) == 1 and hosts[0] in self._hosts
+
+    def _is_of_own_page(self, scope: Scope) -> bool:
+        """Whether a browser says that the page which asks is ours; a form of a stranger's cannot send this type."""
+        named = [
+            [value for name, value in scope["headers"] if name == wanted] for wanted in (b"origin", b"content-type")
+        ]
+        origins = [b"http://" + host for host in self._hosts]
+        return len(named[0]) == 1 and named[0][0] in origins and named[1] == [b"application/json"]
 
 
 def _refuse(_: Request, error: Exception) -> Response:
