@@ -1,8 +1,8 @@
 """Question: does a horizon that grows end higher, or cheaper, than one that stands?
 
-Runs every run of a study's recipe (a matrix of horizons and seeds), prints what came of each schedule and how it differs
-from the growing one with the same seed, and draws success over sampled tokens and over seconds of reinforcement into
-`bench/NAME.svg`.
+Runs every run of a study's recipe (a matrix of horizons and seeds), prints what came of each schedule and how it
+differs from the growing one with the same seed, and draws success over sampled tokens and over seconds of
+reinforcement into `bench/NAME.svg`.
 
     python bench/study.py [--at-once 2]                                                     a tiny agent
     python bench/study.py --recipe studies/scaling-inter-smollm2 --at-once 1 [--seeds 1 2]  a pretrained model
