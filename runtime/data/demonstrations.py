@@ -158,8 +158,8 @@ class Demonstrator:
         expert has none."""
         script = await self._find_script(env, session, task)
         if script is not None:
-            for action, then in zip(script[:horizon], (*script[1:], ""), strict=False):
-                yield action, False, then
+            for step, then in zip(script[:horizon], (*script[1:], ""), strict=False):
+                yield step, False, then
             return
         draws = np.random.Generator(np.random.PCG64(derive(seed, "noise")))
         for turn in range(horizon):
