@@ -1,8 +1,8 @@
 """Question: does a pretrained model understand what it is asked? Shares of legal replies and of success, untrained.
 
-SmolLM2 plays held-out tasks of each environment with and without solved examples in its prompt, in the formats `plain` and
-`react`, sampled at temperature .7 and greedily. A reply is legal if it holds an action that the environment takes. To
-compare two revisions, run it in both.
+SmolLM2 plays held-out tasks of each environment with and without solved examples in its prompt, in the formats `plain`
+and `react`, sampled at temperature .7 and greedily. A reply is legal if it holds an action that the environment takes.
+To compare two revisions, run it in both.
 
     agym models get smollm2
     python bench/prompts.py [NAME ...] [--limit 24] [--examples 0 2] [--formats plain react] [--folder build/prompts]
