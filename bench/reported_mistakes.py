@@ -105,8 +105,8 @@ def report_set(number: int, verdicts: Sequence[Verdict], arguments: argparse.Nam
 
 def find_sets() -> dict[int, Path]:
     """The files of mistakes by their numbers; the first has none in its name."""
-    found = {re.fullmatch(r"reported_mistakes(?:_(\d+))?", path.stem): path for path in DATA.glob("*.yaml")}
-    return {number: path for number, path in sorted((int(match[1] or 1), path) for match, path in found.items() if match)}
+    names = ((re.fullmatch(r"reported_mistakes(?:_(\d+))?", path.stem), path) for path in DATA.glob("*.yaml"))
+    return dict(sorted((int(name[1] or 1), path) for name, path in names if name))
 
 
 def read_mistakes(path: Path) -> list[Mistake]:

@@ -287,7 +287,8 @@ class EnvironmentEntry:
 
 
 ENVIRONMENT: tuple[Condition[EnvironmentEntry], ...] = (
-    Condition("dialect kind token", lambda w: w.e.url is not None, "there is no 'url'"),
+    # without an origin at all that is the mistake, and the others follow from it
+    Condition("dialect kind token", lambda w: w.e.url is not None or w.e.use is None, "there is no 'url'"),
     Condition("kind", lambda w: w.e.dialect is Dialect.AGENTGYM, "only 'dialect: agentgym' has kinds"),
     Condition("replicas", lambda w: w.e.url is None, "the server at 'url' is already running"),
     Condition("transport", lambda w: w.e.url is None, "a server at 'url' is always reached over HTTP"),
