@@ -108,8 +108,9 @@ class SchemaKeys:
         """A name that other frameworks have, a slip of a key in the same map, or a key of another one."""
         foreign = self._foreign(name, at)
         near = self._near(name, at)
-        if foreign and foreign[0][-1] in self.children(at):  # `temp` means that of this section
-            return self._rename([foreign[0][-1]])
+        here = [path[-1] for path in foreign if path[-1] in self.children(at)]
+        if here and foreign[0][-1] == here[0]:  # `temp` means that of this section
+            return self._rename(here)
         if foreign:  # `rollout_n` is no slip of `rollout`
             near = [each for each in near if len(split_words(each[1])) == len(split_words(name))]
         same = self._of_that_name(name, at)
