@@ -202,7 +202,27 @@ def _unknown_keys(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
             scene.misspelt.add((path, meant.key))
         where = scene.key_of(path)
         message = f"unknown key {quote(entry.name)}" + (f" in {quote(where)}" if where else "")
-        yield Diagnostic(code="unknown-key", message=message, span=entry.key.span, help=meant.help)
+        help_text = "; ".join(filter(None, (meant.help, _translated(scene, entry))))
+        yield Diagnostic(code="unknown-key", message=message, span=entry.key.span, help=help_text or None)
+
+
+MOST_TRANSLATED = 6
+
+
+def _translated(scene: _Scene, entry: Entry) -> str | None:
+    """What the keys of another framework's section are called here."""
+    inner = entry.value.entries if isinstance(entry.value, MapNode) else ()
+    found = ((each.name, scene.keys.translate(each.name)) for each in _leaves(inner))
+    known = [f"{quote(name)} is '{meant}' here" for name, meant in found if meant is not None]
+    return ", ".join(known[:MOST_TRANSLATED]) or None
+
+
+def _leaves(entries: Iterable[Entry]) -> Iterator[Entry]:
+    for entry in entries:
+        if isinstance(entry.value, MapNode):
+            yield from _leaves(entry.value.entries)
+        else:
+            yield entry
 
 
 def _unindented(

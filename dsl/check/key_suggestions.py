@@ -89,7 +89,10 @@ class SchemaKeys:
 
     def suggest(self, name: str, at: KeyPattern) -> Suggestion:
         """What was meant by a name that is no key there: the surest reading of it first."""
-        readings = (self._same, self._dotted, self._explained, self._meant_elsewhere, self._of_a_kind, self._varied)
+        readings = (
+            *(self._same, self._dotted, self._in_its_section, self._explained, self._meant_elsewhere),
+            *(self._of_a_kind, self._varied),
+        )
         found = (reading(name, at) for reading in readings)
         return next((each for each in found if each is not None), None) or self._far(name, at)
 
@@ -103,6 +106,13 @@ class SchemaKeys:
     def _explained(self, name: str, at: KeyPattern) -> Suggestion | None:
         explained = explain_name(name, at[-1] if at else "")
         return Suggestion(help=explained) if explained else None
+
+    def _in_its_section(self, name: str, at: KeyPattern) -> Suggestion | None:
+        """`horizon` in `kl`, which is `kl_horizon` where names have no sections; not what is a key of another one."""
+        section = next((step for step in reversed(at) if step != NAME), None)
+        foreign = self._foreign(f"{section}_{name}", at) if section else []
+        inside = [path for path in foreign if path[:-1] == at]
+        return self._elsewhere("", inside, at) if inside else None
 
     def _meant_elsewhere(self, name: str, at: KeyPattern) -> Suggestion | None:
         """A name that other frameworks have, a slip of a key in the same map, or a key of another one."""
@@ -231,14 +241,23 @@ class SchemaKeys:
         if first[:-1] == at:
             return Suggestion(help=f"did you mean {either(names)}?", key=first[-1])
         if first[-1] == name:
-            return Suggestion(help=f"{quote(name)} belongs {_place(paths)}; write {_nested(names[0])}")
+            return Suggestion(help=f"{quote(name)} belongs {_place(paths)}{_whole(first)}; write {_nested(names[0])}")
         return Suggestion(help=f"did you mean {either(names)}? write {_nested(names[0])}")
+
+    def translate(self, name: str, at: KeyPattern = ()) -> str | None:
+        """The key that a name of another framework stands for, where that is sure."""
+        paths = self._foreign(name, at) or (self._rank(self._of_that_name(name, at), at) if len(name) > 1 else [])
+        return ".".join(paths[0]) if paths and len(paths[0]) > 1 else None
 
 
 def either(names: Sequence[str]) -> str:
     """`'a', 'b' or 'c'`."""
     *others, last = (f"'{each}'" for each in names)
     return f"{', '.join(others)} or {last}" if others else last
+
+
+def _whole(path: KeyPattern) -> str:
+    return f", as {'.'.join(path)}" if len(path) > 1 and path[0] != "schedule" else ""
 
 
 def _shared(a: KeyPattern, b: KeyPattern) -> int:

@@ -58,7 +58,7 @@ def infer(text: str, scope: str, want: ExprType | None) -> tuple[Shape, tuple[Ex
     tree = parse_expression(text)
     if isinstance(tree, ExprProblem):
         return POISON, _in_better_words(text, scope_of(scope), [tree])
-    checker = Checker(text, scope_of(scope))
+    checker = Checker(text, scope_of(scope), want or ExprType.NUMBER)
     if isinstance(tree, NameNode) and tree.name.lower() in _NO_VALUE and tree.name not in checker.scope.facts:
         return checker.no_value(tree, want), tuple(checker.problems)
     shape = checker.shape(tree, {})
@@ -80,8 +80,9 @@ def _in_better_words(text: str, scope: Scope, problems: list[ExprProblem]) -> tu
 class Checker:
     """Walks a tree once; what is wrong is noted and has the shape of poison."""
 
-    def __init__(self, text: str, scope: Scope) -> None:
+    def __init__(self, text: str, scope: Scope, want: ExprType = ExprType.NUMBER) -> None:
         self.text = text
+        self.want = want
         self.scope = scope
         self.problems: list[ExprProblem] = []
         self._limits: dict[int, Interval] = {}
@@ -187,7 +188,7 @@ class Checker:
             return self.say("expr-name", f"unknown name '{name}'", node, f"write '{name.lower()}'")
         if self.scope is CONSTANT:
             help_text = "write 0" if name == "greedy" else "write a number, or remove the key for its default"
-            return self.say("expr-name", f"expected a constant number, not {quote(name)}", node, help_text)
+            return self.say("expr-name", f"expected {type_words(self.want)}, not {quote(name)}", node, help_text)
         from .syntax_errors import suggest_name
 
         known = list(self.scope.facts)

@@ -97,7 +97,7 @@ def _without_unit(number: str, unit: str) -> str | None:
         return f"write {float(number) * factor:g}, without a unit, where {base} are counted"
     if unit.lower() in _PLAIN_UNITS:
         return f"write {number}, without a unit"
-    return f"write {number} * {unit} to multiply" if not unit.lower().startswith("e") else None
+    return f"write {number}, or {number} * {unit} to multiply" if not unit.lower().startswith("e") else None
 
 
 # --- names of other frameworks -------------------------------------------------------------------------------------
@@ -123,7 +123,13 @@ def suggest_name(name: str, known: Sequence[str]) -> str | None:
 def suggest_schedule(word: str) -> str | None:
     """What to write for the name of a schedule: here it is an expression."""
     example = next((each for each, names in _FOREIGN["schedules"].items() if word in names), None)
-    return f"write the expression, such as {example}" if example else None
+    if example is None:
+        return None
+    return f"write a number, such as 1e-6, or an expression, such as {_example(example)}"
+
+
+def _example(example: str) -> str:
+    return example if "(" in example else "cosine(1e-6, 1e-7, 300) or linear(1e-6, 0, 300)"
 
 
 def explain_foreign(text: str, known: Sequence[str], problems: Sequence[ExprProblem]) -> tuple[ExprProblem, ...]:
@@ -234,7 +240,8 @@ def _dangling(stop: _Stop) -> ExprProblem | None:
         return None
     share = re.search(r"([0-9.]+)\s*%\s*$", stop.text)
     help_text = f"write {float(share[1]) / 100:g} for {share[1]} %" if share and _is_number(share[1]) else None
-    return _syntax(f"expected a value after {quote(last.text)}", last.start, last.end, help_text)
+    start = 0 if help_text and len(stop.tokens) == 2 else last.start  # of `90%` the whole is wrong
+    return _syntax(f"expected a value after {quote(last.text)}", start, last.end, help_text)
 
 
 def _is_number(text: str) -> bool:
@@ -320,7 +327,9 @@ def _no_operator(stop: _Stop) -> ExprProblem | None:
         return None
     help_text = "write '*' to multiply" if stop.token.type == "LPAR" else None
     if stop.before.type == "NUMBER" and stop.token.type == "NAME" and len(stop.tokens) == 2:
-        help_text = _without_unit(stop.before.text, stop.token.text) or f"write {stop.before.text} alone"
+        help_text = _without_unit(stop.before.text, stop.token.text)
+        message = f"expected a number, got {quote(stop.text.strip())}"
+        return _syntax(message, stop.before.start, stop.token.end, help_text)
     message = f"expected an operator between {quote(stop.before.text)} and {quote(stop.token.text)}"
     return stop.here(message, help_text)
 

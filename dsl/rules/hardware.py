@@ -161,7 +161,7 @@ def micro_batch_holds_an_episode(case: Case) -> Iterator[Diagnostic]:
                 "over-budget",
                 f"'tokens_per_micro_batch' ({size}) is below 'agent.context_tokens' ({stage.agent.context_tokens})",
                 ("hardware", "train", "tokens_per_micro_batch"),
-                hint="raise it to 'agent.context_tokens' or more, or remove the key",
+                hint=f"write tokens_per_micro_batch: {stage.agent.context_tokens} or more, or remove the key",
             )
 
 

@@ -157,7 +157,7 @@ def a_turn_fits_the_context(case: Case) -> Iterator[Diagnostic]:
                     f"'{key}' ({size}) {'exceeds' if size > agent.context_tokens else 'leaves no room in'}"
                     f" 'agent.context_tokens' ({agent.context_tokens})",
                     (*base, "agent", *key.split(".")),
-                    hint="raise 'agent.context_tokens', or lower this",
+                    hint=f"write context_tokens: {2 * size} or more, or {key}: {-(-agent.context_tokens // 4)} or less",
                 )
 
 
