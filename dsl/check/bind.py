@@ -354,7 +354,8 @@ READERS: Mapping[type, Callable[[_Reader, Node, Any, Seat], Any]] = {
 def _with_range(problem: Diagnostic, node: ScalarNode, type_: reflect.Number) -> Diagnostic:
     """A mistake in what should be a number that stays, with all that it may be."""
     is_certain = problem.help is not None and re.match(r"write \d", problem.help)
-    if type_.scope is not None or not problem.code.startswith("expr-") or (is_certain and type_.bounds.at_most != 1):
+    is_enough = is_certain and type_.bounds.at_most != 1 and not type_.whole
+    if type_.scope is not None or not problem.code.startswith("expr-") or is_enough:
         return problem
     bounds = type_.bounds
     limits = (
@@ -368,7 +369,8 @@ def _with_range(problem: Diagnostic, node: ScalarNode, type_: reflect.Number) ->
         words = f"from {bounds.at_least:g} to {bounds.at_most:g}"
     kind = f"{type_words(type_.want)} {words}".rstrip()
     advice = f"{problem.help}; {kind} is expected" if is_certain else f"write {kind}"
-    span = node.span if problem.code == "expr-syntax" and problem.help is None else problem.span
+    is_plain = "(" not in node.text.value and "\n" not in node.span.text
+    span = node.span if is_plain and problem.code in ("expr-syntax", "expr-name") else problem.span
     return replace(problem, help=advice, span=span)
 
 

@@ -386,7 +386,7 @@ RECIPE: tuple[Condition[Recipe], ...] = (
     Condition(
         "hardware.workers_per_node",
         lambda r: not _has_gpus(r) or r.hardware.workers_per_node == 1,
-        "on GPUs each has a rank of the learner, and engines are as many as they divide into",
+        "it is for machines without GPUs, and 'gpus_per_node' is not 0; on GPUs each has a rank of the learner",
     ),
     Condition("hardware.layout", lambda r: _has_gpus(r) or r.hardware.layout is Layout.COLOCATED, _CPU),
     Condition("hardware.rollout.memory_share", _has_gpus, f"{_CPU}; 'kv_cache_gb' sets the cache there"),

@@ -136,6 +136,8 @@ def _nothing(_: Mistyped, node: ScalarNode) -> str | None:
 def _unquoted(case: Mistyped, node: ScalarNode) -> str | None:
     if isinstance(node.value, str) or (isinstance(node.value, bool) and case.wants("array")):
         return None
+    if case.wants("object") and case.keys:  # a share, where tasks are named
+        return None
     choices = [value for branch in case.branches for value in branch.get("enum", ())]
     if choices:
         return list_choices(case.key, choices) if len(choices) > MANY or case.wants("object") else None

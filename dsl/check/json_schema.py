@@ -16,11 +16,11 @@ from typing import Any
 from ...schemas import Schema
 from ..diagnostics import Diagnostic, sort_by_place
 from ..source import Span
-from ..suggest import find_closest, fold_name, quote
+from ..suggest import either, find_closest, fold_name, quote
 from ..text.node import Entry, ListNode, MapNode, Node, Path, ScalarNode, get_entry, node_at, to_data
 from .expected import MANY, Mistyped, advise, describe_node, describe_types, list_choices, scalar_text
 from .foreign_names import load_aliases
-from .key_suggestions import KeyPattern, SchemaKeys, either
+from .key_suggestions import KeyPattern, SchemaKeys
 
 __all__ = ["check_schema"]
 

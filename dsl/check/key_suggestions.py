@@ -11,11 +11,11 @@ from functools import cached_property
 
 from ...schemas import Schema
 from ..frozen import frozen
-from ..suggest import find_closest, fold_name, quote
+from ..suggest import either, find_closest, fold_name, quote
 from .foreign_names import explain_kind, explain_name, find_foreign, split_words, vary_name
 from .key_words import WordIndex
 
-__all__ = ["NAME", "KeyPattern", "SchemaKeys", "Suggestion", "either"]
+__all__ = ["NAME", "KeyPattern", "SchemaKeys", "Suggestion"]
 
 KeyPattern = tuple[str, ...]
 
@@ -30,6 +30,7 @@ AS_NEAR = 0.02
 FAR = 0.45
 MOST_KEYS = 32
 """Keys of a map that are listed for a name that is like none of them."""
+FEW_KEYS = 12
 MOST_LETTERS = 120
 
 
@@ -130,6 +131,10 @@ class SchemaKeys:
             return self._rename(equal[:3], key=equal[0])
         if foreign:
             return self._elsewhere(name, foreign, at)
+        parts = [each for each in self.children(at) if name.lower() in split_words(each)]
+        if same and parts and at and not is_here:  # `kl` in `guards`, which has `kl_max`
+            also = "', '".join(".".join(path) for path in self._rank(same, at))
+            return self._rename(parts[:3], more=f" otherwise it is '{also}'")
         return self._elsewhere(name, self._rank(same, at), at) if same else None
 
     def _of_that_name(self, name: str, at: KeyPattern) -> list[KeyPattern]:
@@ -168,8 +173,8 @@ class SchemaKeys:
         ranked = self._rank([path for path in same if path != at], at)
         return self._elsewhere("", ranked, at) if ranked else None
 
-    def _rename(self, names: Sequence[str], key: str | None = None) -> Suggestion:
-        return Suggestion(help=f"did you mean {either(names)}?", key=key or names[0])
+    def _rename(self, names: Sequence[str], key: str | None = None, more: str = "") -> Suggestion:
+        return Suggestion(help=f"did you mean {either(names)}?{more}", key=key or names[0])
 
     def _far(self, name: str, at: KeyPattern) -> Suggestion:
         """What comes nearest, in the map, by a slip of a key elsewhere, or by its words; and what keys there are."""
@@ -242,18 +247,18 @@ class SchemaKeys:
             return Suggestion(help=f"did you mean {either(names)}?", key=first[-1])
         if first[-1] == name:
             return Suggestion(help=f"{quote(name)} belongs {_place(paths)}{_whole(first)}; write {_nested(names[0])}")
-        return Suggestion(help=f"did you mean {either(names)}? write {_nested(names[0])}")
+        return Suggestion(help=f"did you mean {either(names)}? write {_nested(names[0])}{self._here(at)}")
+
+    def _here(self, at: KeyPattern) -> str:
+        """The keys of a small map, in which a name was perhaps meant that we take for one of another."""
+        children = self.children(at)
+        named = f"; the keys of '{at[-1]}' are {', '.join(children)}" if at and at[-1] != NAME else ""
+        return named if len(children) <= FEW_KEYS else ""
 
     def translate(self, name: str, at: KeyPattern = ()) -> str | None:
         """The key that a name of another framework stands for, where that is sure."""
         paths = self._foreign(name, at) or (self._rank(self._of_that_name(name, at), at) if len(name) > 1 else [])
         return ".".join(paths[0]) if paths and len(paths[0]) > 1 else None
-
-
-def either(names: Sequence[str]) -> str:
-    """`'a', 'b' or 'c'`."""
-    *others, last = (f"'{each}'" for each in names)
-    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _whole(path: KeyPattern) -> str:

@@ -14,6 +14,7 @@ from ..frozen import frozen
 from ..model.algorithm import Algorithm, Preset
 from ..model.recipe import Recipe, Stage
 from ..model.stage_kinds import kind_of, learns
+from ..suggest import either
 from ..text.node import Path
 from . import effect_tables as effects
 from .effect_tables import Condition, EffectEntry, EnvironmentEntry
@@ -148,17 +149,19 @@ def list_keys_without_effect(
         yield from _idle_keys(places, ("schedule", index), _ENTRY, [entry])
     yield from _idle_keys(places, (), _RECIPE, [recipe])
     for index, sink in enumerate(recipe.logging):
-        yield from _unread(places, ("logging", index), sinks.get(sink.use))
+        yield from _unread(places, ("logging", index), sinks.get(sink.use), list(sinks.values()))
 
 
-def _unread(places: Places, base: Path, sink: SinkInfo | None) -> Iterator[tuple[Path, str]]:
+def _unread(places: Places, base: Path, sink: SinkInfo | None, sinks: Sequence[SinkInfo]) -> Iterator[tuple[Path, str]]:
     """Settings of a sink that it does not read."""
     if sink is None or sink.settings is None:
         return
     reads = ", ".join(map(repr, sink.settings)) or "no settings"
     for name in places.written(*base):
         if name != "use" and name not in sink.settings:
-            yield (*base, name), f"'{sink.name}' reads {reads}"
+            others = [each.name for each in sinks if each.settings is not None and name in each.settings]
+            which = f"; {either(others)} would read it" if others else ""
+            yield (*base, name), f"'{sink.name}' reads {reads}{which}"
 
 
 def _check_stages(

@@ -206,7 +206,11 @@ class Checker:
         known = "is known only after a step, not" if metric else "is not available"
         message = f"'{node.name}' {known} in {self.scope.place}"
         bare = [key for key in scopes if SCOPES[key].bare_metrics or not SCOPES[key].facts[node.name].metric]
-        return self.say("expr-name", message, node, f"use it in {' or '.join(SCOPES[key].keys[0] for key in bare)}")
+        from .syntax_errors import suggest_foreign
+
+        near = suggest_foreign(node.name, list(self.scope.facts))
+        use = f"use it in {' or '.join(SCOPES[key].keys[0] for key in bare)}"
+        return self.say("expr-name", message, node, f"{near} '{node.name}' can be used in {use[10:]}" if near else use)
 
     # --- numbers ---
 

@@ -17,7 +17,15 @@ from .nodes import ExprProblem
 if TYPE_CHECKING:
     from .parse import Token
 
-__all__ = ["bad_character", "explain_foreign", "suggest_name", "suggest_schedule", "unexpected"]
+__all__ = [
+    "bad_character",
+    "explain_foreign",
+    "foreign_function",
+    "suggest_foreign",
+    "suggest_name",
+    "suggest_schedule",
+    "unexpected",
+]
 
 _FOREIGN: Mapping[str, Mapping[str, Any]] = json.loads(
     Path(__file__).with_name("syntax_errors.json").read_text(encoding="utf-8")
@@ -53,7 +61,9 @@ def _shown(character: str) -> str:
 def _bad_number(text: str, at: int) -> ExprProblem:
     match = _GLUED.match(text, at)
     word = match.group() if match else text[at]
-    return _syntax(f"{quote(word)} is not a number", at, at + len(word), _comma_help(text) or _number_help(word))
+    if comma := _comma_help(text):  # of `0,01` the whole is wrong
+        return _syntax(f"{quote(text.strip())} is not a number", 0, len(text), comma)
+    return _syntax(f"{quote(word)} is not a number", at, at + len(word), _number_help(word))
 
 
 def _number_help(word: str) -> str | None:
@@ -113,11 +123,20 @@ _OWN_CODE = "what a recipe cannot compute belongs in an environment of your own 
 
 def suggest_name(name: str, known: Sequence[str]) -> str | None:
     """What to write for a name that is not known here, by what other frameworks call things and by its letters."""
+    return suggest_foreign(name, known) or did_you_mean(name, known)
+
+
+def suggest_foreign(name: str, known: Sequence[str]) -> str | None:
+    """The same for what other frameworks, or other expressions, call by this name."""
     word = re.sub(r"[\W_]+", "_", name).strip("_").lower()
     meant = [own for own, names in _FOREIGN["names"].items() if own in known and (word in names or word == own)]
-    if meant:
-        return f"did you mean {' or '.join(map(repr, meant[:2]))}?"
-    return did_you_mean(name, known)
+    return f"did you mean {' or '.join(map(repr, meant[:2]))}?" if meant else None
+
+
+def foreign_function(name: str) -> str | None:
+    """What to write for a function of another language."""
+    found: str | None = _FOREIGN["functions"].get(name.lower())
+    return found
 
 
 def suggest_schedule(word: str) -> str | None:
@@ -309,7 +328,8 @@ def _comma(stop: _Stop) -> ExprProblem | None:
         return None
     if stop.opens("NAME", "IN"):
         return None
-    return stop.here("',' can only separate function arguments or list items", _comma_help(stop.text))
+    message, comma = "',' can only separate function arguments or list items", _comma_help(stop.text)
+    return _syntax(message, 0, len(stop.text.rstrip()), comma) if comma else stop.here(message)
 
 
 def _comma_help(text: str) -> str | None:
