@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
+from agym.dsl.check.foreign_names import load_aliases
 from agym.dsl.check.json_schema import MOST, check_schema
-from agym.dsl.check.key_suggestions import NAME, SchemaKeys, load_aliases
+from agym.dsl.check.key_suggestions import NAME, SchemaKeys
 from agym.dsl.codes import CODES
 from agym.dsl.compose.compose import compose
 from agym.dsl.diagnostics import Diagnostic
