@@ -82,9 +82,9 @@ def _apart(word: str, known: str, within: float) -> float:
     if not is_part and abs(len(word) - len(known)) >= max(2, within * longest):
         return 1.0  # too far without a look at the letters
     edits = distance(word, known)
-    # in a name of two or three letters one slip is half of it
+    # in a name of two or three letters one slip is half of it, unless it is a swap
     if edits == 1 and longest <= 3 and min(len(word), len(known)) >= 1:
-        return 0.34
+        return 0.25 if sorted(word) == sorted(known) else 0.34
     return 0.4 if edits > 1 and is_part else edits / longest
 
 

@@ -330,7 +330,8 @@ def _meant(node: Node, known: list[str], key: str | None) -> str | None:
     if near:
         equal = [name for score, name in near if score <= near[0][0] + EQUAL]
         return f"did you mean {either(equal[:3])}?"
-    return list_choices(key, known)
+    # a short list stands in the message
+    return list_choices(key, known) if len(known) > MANY else None
 
 
 EQUAL = 0.02

@@ -106,7 +106,7 @@ class SchemaKeys:
 
     def _explained(self, name: str, at: KeyPattern) -> Suggestion | None:
         explained = explain_name(name, at[-1] if at else "")
-        return Suggestion(help=explained) if explained else None
+        return _advise(explained)
 
     def _in_its_section(self, name: str, at: KeyPattern) -> Suggestion | None:
         """`horizon` in `kl`, which is `kl_horizon` where names have no sections; not what is a key of another one."""
@@ -155,8 +155,7 @@ class SchemaKeys:
         return next((each for each in found if each is not None), None) or self.suggest(parts[-1], at)
 
     def _of_a_kind(self, name: str, at: KeyPattern) -> Suggestion | None:
-        kind = explain_kind(name)
-        return Suggestion(help=kind) if kind else None
+        return _advise(explain_kind(name))
 
     def _varied(self, name: str, at: KeyPattern) -> Suggestion | None:
         """The name without what frameworks put before and after one: `vllm_max_model_len`, `actor_lr`."""
@@ -259,6 +258,14 @@ class SchemaKeys:
         """The key that a name of another framework stands for, where that is sure."""
         paths = self._foreign(name, at) or (self._rank(self._of_that_name(name, at), at) if len(name) > 1 else [])
         return ".".join(paths[0]) if paths and len(paths[0]) > 1 else None
+
+
+def _advise(explained: str | None) -> Suggestion | None:
+    """What agym does instead, and that the key is to go."""
+    if explained is None:
+        return None
+    says_what = any(word in explained for word in ("remove", "write ", "leave", "did you mean"))
+    return Suggestion(help=explained if says_what else f"{explained}; remove it")
 
 
 def _whole(path: KeyPattern) -> str:

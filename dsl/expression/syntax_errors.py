@@ -106,7 +106,8 @@ def _without_unit(number: str, unit: str) -> str | None:
         base = "seconds" if unit.lower() in _SECONDS else "GB"
         return f"write {float(number) * factor:g}, without a unit, where {base} are counted"
     if unit.lower() in _PLAIN_UNITS:
-        return f"write {number}, without a unit"
+        multiplied = f", or {number} * {unit} to multiply" if unit.isidentifier() else ""
+        return f"write {number}, without a unit{multiplied}"
     return f"write {number}, or {number} * {unit} to multiply" if not unit.lower().startswith("e") else None
 
 
