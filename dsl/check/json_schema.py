@@ -202,7 +202,9 @@ def _unknown_keys(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
             scene.misspelt.add((path, meant.key))
         where = scene.key_of(path)
         message = f"unknown key {quote(entry.name)}" + (f" in {quote(where)}" if where else "")
-        help_text = "; ".join(filter(None, (meant.help, _translated(scene, entry))))
+        # what a misspelt section of ours holds is ours
+        translated = _translated(scene, entry) if meant.key is None else None
+        help_text = "; ".join(filter(None, (meant.help, translated)))
         yield Diagnostic(code="unknown-key", message=message, span=entry.key.span, help=help_text or None)
 
 

@@ -117,9 +117,9 @@ def test_a_misspelt_key_is_reported_with_the_right_one(extra: str, key: str, mea
         (
             "guards: {zzz: 1}",
             (
-                "the keys of 'guards' are on_nan, kl_max, on_kl, grad_norm_max, on_grad_norm, entropy_min, zero_std_max, "
-                "invalid_max, mismatch_max, mismatch_ratio_max, patience, max_roll_backs; remove it if none of them is "
-                "meant"
+                "the keys of 'guards' are on_nan, kl_max, on_kl, grad_norm_max, on_grad_norm, entropy_min, "
+                "zero_std_max, invalid_max, mismatch_max, mismatch_ratio_max, patience, max_roll_backs; "
+                "remove it if none of them is meant"
             ),
         ),
         (
@@ -543,8 +543,8 @@ def test_an_unknown_gpu_points_to_its_memory(gpu: str, meant: str | None) -> Non
         (
             "eval: true",
             (
-                "write eval: {every: 25}; its keys are every, at_start, at_end, tasks, limit, turns, samples, temperature, "
-                "greedy, confidence"
+                "write eval: {every: 25}; its keys are every, at_start, at_end, tasks, limit, turns, samples, "
+                "temperature, greedy, confidence"
             ),
         ),
         ("eval: false", "write null"),
