@@ -24,7 +24,6 @@ from typing import Any
 RECIPE: Mapping[str, Any] = {
     "agym": 1,
     "model": {"path": "smollm2"},
-    "sampling": {"temperature": 0.7},
     "rollout": {"slots": 16},
     "checkpoint": {"episodes": "eval"},
     "hardware": {"threads": 2},
@@ -69,7 +68,7 @@ class Case:
             "environments": {self.environment: environment},
             "agent": agent,
             "schedule": [{"stage": "ask", "turns": turns, "algorithm": {"use": "eval"}}],
-            "eval": {"limit": self.limit, "turns": turns, "greedy": True},
+            "eval": {"limit": self.limit, "temperature": 0.7, "greedy": True},
         }
 
 
