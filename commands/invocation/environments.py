@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...catalog import catalog
 from ...dsl.catalog import EnvironmentInfo
-from ...dsl.rules.names import UNKNOWN_ENVIRONMENT
-from ...dsl.suggest import did_you_mean
+from ...dsl.rules.names import suggest_environment
 from ...runtime.errors import RunError
 from .shell import Shell, UsageError, WrongRecipe
 
@@ -30,7 +29,7 @@ def is_address(target: str) -> bool:
 
 def require_known(name: str, known: Mapping[str, EnvironmentInfo]) -> None:
     if name not in known:
-        near = did_you_mean(name, known) or UNKNOWN_ENVIRONMENT
+        near = suggest_environment(name, known)
         raise UsageError(f"no environment is called '{name[:40]}'; {near}")
 
 
