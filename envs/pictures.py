@@ -26,7 +26,7 @@ def is_picture(data: bytes) -> bool:
     if not data.startswith(_SIGNATURE) or not start + _HEADER.size <= len(data) <= LARGEST_PICTURE:
         return False
     _, name, width, height = _HEADER.unpack_from(data, start)
-    return name == b"IHDR" and 0 < width <= _LONGEST_SIDE and 0 < height <= _LONGEST_SIDE
+    return bool(name == b"IHDR" and 0 < width <= _LONGEST_SIDE and 0 < height <= _LONGEST_SIDE)
 
 
 def encode_png(pixels: Any) -> bytes | None:

@@ -173,7 +173,7 @@ def test_an_episode_is_played_at_the_terminal(agym: Agym) -> None:
     called = agym("envs", "play", "counter", "--task", "reach-7", stdin=b"?\nadd 5\nfly\n\n")
     assert called.code == 0
     assert called.out.startswith("Change the number until it is the goal.")
-    assert "(task reach-7;" in called.out
+    assert "(task reach-7, seed 0; 'help' says what else can be typed)" in called.out
     assert "the goal is 7." in called.out
     assert "[add 1; add 5; take 1]" in called.out
     assert "That is not a command" in called.out

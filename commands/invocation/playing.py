@@ -45,6 +45,7 @@ async def play_in_browser(arguments: argparse.Namespace, shell: Shell) -> Exit:
     from ...viewer.runs import Runs
 
     check_port(arguments.port)
+    _refuse_run(arguments, shell)
     client = await open_target(arguments, _with_pictures(arguments.target))
     try:
         spec = await client.spec()
@@ -93,6 +94,15 @@ def _save_folder(arguments: argparse.Namespace, spec: EnvSpec, shell: Shell) -> 
     return data_folder(shell) / "played" / "".join(each if each.isalnum() else "_" for each in spec.name)[:60]
 
 
+def _refuse_run(arguments: argparse.Namespace, shell: Shell) -> None:
+    from ...runtime.storage.run_reader import is_run
+
+    if arguments.save is not None:
+        place = (shell.cwd / arguments.save).resolve()
+        if any(is_run(folder) for folder in (place, *place.parents)):
+            raise UsageError(f"--save {arguments.save}: nothing is written into the folder of a run; name another")
+
+
 def _form(name: str, spec: EnvSpec) -> AgentFormat:
     from ...dsl.model.recipe import Agent, Format
     from ...runtime.agents.formats import format_for
@@ -124,6 +134,7 @@ async def play_at_terminal(arguments: argparse.Namespace, shell: Shell) -> Exit:
     from ...envs.errors import EnvError
     from ...viewer.play.table import Table
 
+    _refuse_run(arguments, shell)
     client = await open_target(arguments, {} if arguments.save is None else _with_pictures(arguments.target))
     try:
         spec = await client.spec()
@@ -155,14 +166,15 @@ async def play_at_terminal(arguments: argparse.Namespace, shell: Shell) -> Exit:
 async def _play_turns(table: Table, shell: Shell) -> None:
     _show(table.seen, shell)
     while not table.is_over and (typed := await _read_action(table, shell)):
-        listed = table.seen.valid_actions or ()
-        if typed in _WORDS and typed not in listed:
-            if typed == "quit":
-                break
-            await _WORDS[typed](table, shell)
-            continue
-        step = await table.act(typed)
-        _show(step.observation, shell)
+        # an environment may list one of our words as an action of its own
+        word = "" if typed in (table.seen.valid_actions or ()) else typed
+        if word == _QUIT:
+            break
+        if word in _WORDS:
+            await _WORDS[word](table, shell)
+        else:
+            step = await table.act(typed)
+            _show(step.observation, shell)
     shell.out.write(f"score {table.score:g} after {plural(len(table.played), 'turn')}\n")
 
 
@@ -177,8 +189,8 @@ async def _help(table: Table, shell: Shell) -> None:
         _tell(f"possible now: {'; '.join(table.seen.valid_actions)}", shell)
 
 
-_WORDS = {"?": _advise, "help": _help, "quit": _help}
-"""What is no action unless the environment lists it as one."""
+_QUIT = "quit"
+_WORDS = {"?": _advise, "help": _help}
 
 
 def _show(observation: Observation, shell: Shell) -> None:

@@ -11,26 +11,28 @@ import asyncio
 import os
 from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..reporters.quantity import plural
-from .invocation.environments import open_recorded
-from .invocation.pages import cache_folder, check_port, data_folder, serve_pages, writable_cache
-from .invocation.shell import Exit, Shell, UsageError
+from ...reporters.quantity import plural
+from ..invocation.environments import open_recorded
+from ..invocation.pages import cache_folder, check_port, data_folder, serve_pages, writable_cache
+from ..invocation.shell import Exit, Shell, UsageError
 
 if TYPE_CHECKING:
-    from ..envs.protocol import EnvClient
-    from ..viewer.index import EpisodeIndex
-    from ..viewer.play.replay import Replayed
-    from ..viewer.queries import EpisodeSummary, Queries
+    from ...envs.protocol import EnvClient
+    from ...viewer.index import EpisodeIndex
+    from ...viewer.play.replay import Replayed
+    from ...viewer.queries import EpisodeFilter, EpisodeSummary, Queries
 
 __all__ = ["add_arguments", "run"]
 
 _LIMIT = 5
 """Episodes of a run that are printed."""
 _MOST_EXPORTED = 100_000
-_MOST_LOOKED_AT = 10_000_000
+_BATCH = 5000
+"""Episodes that are asked for at once."""
 _OF_SERVER = {"port": None, "no_browser": False}
 
 
@@ -64,10 +66,10 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
 def _serve(arguments: argparse.Namespace, shell: Shell) -> Exit:
     _refuse_others(arguments, _OF_TEXT, "--text; without it, filters are on the pages")
     check_port(arguments.port)
-    from ..viewer.play.routes import replay_routes
-    from ..viewer.runs import Runs
-    from ..viewer.tags.routes import tag_routes
-    from ..viewer.tags.store import TagStore
+    from ...viewer.play.routes import replay_routes
+    from ...viewer.runs import Runs
+    from ...viewer.tags.routes import tag_routes
+    from ...viewer.tags.store import TagStore
 
     def open_environment(root: Path, name: str, stage: str) -> Awaitable[EnvClient]:
         return open_recorded(root, name, stage, shell, typed=False)
@@ -102,7 +104,7 @@ def _refuse_others(arguments: argparse.Namespace, others: Mapping[str, object], 
 
 def _replay(arguments: argparse.Namespace, shell: Shell) -> Exit:
     """Replay one episode; it is a failure where the environment does something else now."""
-    from ..reporters.replay import replay_text
+    from ...reporters.replay import replay_text
 
     _refuse_others(arguments, {**_OF_TEXT, **_OF_SERVER}, "the pages, --text or --export, and not with --replay")
     root, record = _find_record(arguments, shell)
@@ -121,8 +123,8 @@ def _find_record(arguments: argparse.Namespace, shell: Shell) -> tuple[Path, dic
 
 
 async def _replay_record(root: Path, record: Mapping[str, Any], shell: Shell) -> Replayed:
-    from ..envs.errors import EnvError
-    from ..viewer.play.replay import replay_episode
+    from ...envs.errors import EnvError
+    from ...viewer.play.replay import replay_episode
 
     try:
         client = await open_recorded(root, record["task"]["environment"], record["stage"], shell, typed=True)
@@ -139,9 +141,9 @@ async def _replay_record(root: Path, record: Mapping[str, Any], shell: Shell) ->
 
 def _export(arguments: argparse.Namespace, shell: Shell) -> Exit:
     """Write the episodes that were chosen as conversations to imitate."""
-    from ..files import write_atomically
-    from ..viewer.tags.messages import export_lines
-    from ..viewer.tags.routes import read_records
+    from ...files import write_atomically
+    from ...viewer.tags.messages import export_lines
+    from ...viewer.tags.routes import read_records
 
     _refuse_others(arguments, _OF_SERVER, "the pages, and not with --export")
     place = shell.cwd / arguments.export
@@ -178,7 +180,7 @@ def _print_episodes(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
 
 def _recorded(arguments: argparse.Namespace, shell: Shell) -> list[Path]:
-    from ..viewer.reader import find_runs
+    from ...viewer.reader import find_runs
 
     if arguments.limit is not None and arguments.limit < 1:
         raise UsageError("--limit must be at least 1")
@@ -190,8 +192,8 @@ def _recorded(arguments: argparse.Namespace, shell: Shell) -> list[Path]:
 
 @contextmanager
 def _open_index(root: Path, shell: Shell) -> Iterator[tuple[EpisodeIndex, Queries]]:
-    from ..viewer.index import EpisodeIndex
-    from ..viewer.queries import Queries
+    from ...viewer.index import EpisodeIndex
+    from ...viewer.queries import Queries
 
     with EpisodeIndex(root, cache_folder(shell)) as index:
         index.update()
@@ -199,7 +201,7 @@ def _open_index(root: Path, shell: Shell) -> Iterator[tuple[EpisodeIndex, Querie
 
 
 def _print_run(root: Path, arguments: argparse.Namespace, shell: Shell) -> None:
-    from ..reporters.episodes import episode_text
+    from ...reporters.episodes import episode_text
 
     with _open_index(root, shell) as (index, queries):
         episodes, total = _chosen(root, queries, arguments, arguments.limit or _LIMIT, shell)
@@ -214,9 +216,9 @@ def _chosen(
     root: Path, queries: Queries, arguments: argparse.Namespace, limit: int, shell: Shell
 ) -> tuple[list[EpisodeSummary], str]:
     """The newest episodes by the options, and how many there are."""
-    from ..viewer.queries import EpisodeFilter
-    from ..viewer.tags.store import TagStore
-    from ..viewer.where import WhereError
+    from ...viewer.queries import EpisodeFilter
+    from ...viewer.tags.store import TagStore
+    from ...viewer.where import WhereError
 
     wanted = EpisodeFilter(
         tasks=() if arguments.task is None else (arguments.task,),
@@ -227,16 +229,28 @@ def _chosen(
     )
     try:
         if not arguments.tag:
-            page = queries.find(wanted, limit=limit)
-            return list(page.episodes), f"{page.total:,}" + ("" if page.is_exact else " or more")
-        # there are few that a person has tagged, wherever they lie
-        store = TagStore(_tags_folder(shell))
+            total = queries.find(wanted, limit=1)
+            found = list(islice(_find_all(queries, wanted, min(limit, _BATCH)), limit))
+            return found, f"{total.total:,}" + ("" if total.is_exact else " or more")
+        store, tags = TagStore(_tags_folder(shell)), set(arguments.tag)
         tagged = set(store.of(root))
-        found = [each for each in queries.find(wanted, limit=_MOST_LOOKED_AT).episodes if each.id in tagged]
-        found = [each for each in found if set(arguments.tag) & set(store.tags(root, each))]
+        found = [
+            each
+            for each in _find_all(queries, wanted, _BATCH)
+            if each.id in tagged and tags & set(store.tags(root, each))
+        ]
         return found[:limit], f"{len(found):,}"
     except WhereError as error:
         raise UsageError(str(error)) from error
+
+
+def _find_all(queries: Queries, wanted: EpisodeFilter, batch: int) -> Iterator[EpisodeSummary]:
+    """All episodes of a filter, the newest first."""
+    for offset in count(0, batch):
+        page = queries.find(wanted, offset=offset, limit=batch)
+        yield from page.episodes
+        if len(page.episodes) < batch:
+            return
 
 
 _WAYS = {"text": _print_episodes, "replay": _replay, "export": _export}
