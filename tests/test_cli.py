@@ -59,7 +59,7 @@ OPTIONS = {
         "--export",
         "--limit",
     },
-    "report": {"runs", "--output"},
+    "report": {"runs", "-o", "--output"},
     "export": {"run", "output", "--checkpoint", "--trust-remote-code"},
     "chat": {"model", "--system", "--card", "--tokens", "--temperature", "--seed"},
     "validate": {"paths", "--format", "--set", "--strict", "--dependents", "--quiet", "-q"},

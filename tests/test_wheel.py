@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 OUTSIDE = {"tests", "bench", "docker", "docs", "build", "dist", "locks", "runs"}
 """Folders of the checkout that are not part of the package."""
 NOT_SHIPPED = {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "Makefile", "pyproject.toml", "action.yml"}
+NOT_SHIPPED |= {"package.json", "package-lock.json"}
 
 
 def package_files() -> Iterator[str]:

@@ -67,14 +67,14 @@ async def serve_pages(
     opens_browser: bool,
     more: Sequence[Route],
     abilities: Sequence[str],
-    start: str = "",
+    static: Path | None = None,
 ) -> None:
-    """Serve until a signal; the address that is printed ends with `start`."""
-    from ...viewer.server import HOST, create_viewer, serve_viewer
+    """Serve until a signal; `static` is a folder with other pages than those of recorded runs."""
+    from ...viewer.server import HOST, STATIC, create_viewer, serve_viewer
 
     listener = _listen(HOST, port)
     port, token = listener.getsockname()[1], secrets.token_urlsafe()
-    url = f"http://{HOST}:{port}/{token}/{start}"
+    url = f"http://{HOST}:{port}/{token}/"
 
     def tell() -> None:
         shell.out.write(f"{url}\n")
@@ -84,7 +84,7 @@ async def serve_pages(
             # some browsers hold on to whoever opens them
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
-    application = create_viewer(runs, port=port, token=token, more=more, abilities=abilities)
+    application = create_viewer(runs, port=port, token=token, static=static or STATIC, more=more, abilities=abilities)
     await serve_viewer(application, listener, tell)
 
 

@@ -41,7 +41,7 @@ async def play_in_browser(arguments: argparse.Namespace, shell: Shell) -> Exit:
     """Serve the page of play until a signal."""
     from ...envs.errors import EnvError
     from ...viewer.play.room import Room
-    from ...viewer.play.routes import play_routes
+    from ...viewer.play.routes import PAGE, play_routes
     from ...viewer.runs import Runs
 
     check_port(arguments.port)
@@ -76,7 +76,7 @@ async def play_in_browser(arguments: argparse.Namespace, shell: Shell) -> Exit:
                 opens_browser=not arguments.no_open,
                 more=play_routes(room),
                 abilities=("play",),
-                start="#/play",
+                static=PAGE,
             )
     finally:
         await room.close()
@@ -90,7 +90,7 @@ def _with_pictures(target: str) -> Mapping[str, bool]:
 
 def _save_folder(arguments: argparse.Namespace, spec: EnvSpec, shell: Shell) -> Path:
     if arguments.save is not None:
-        return shell.cwd / arguments.save
+        return Path(shell.cwd, arguments.save)
     return data_folder(shell) / "played" / "".join(each if each.isalnum() else "_" for each in spec.name)[:60]
 
 

@@ -66,6 +66,7 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
 def _serve(arguments: argparse.Namespace, shell: Shell) -> Exit:
     _refuse_others(arguments, _OF_TEXT, "--text; without it, filters are on the pages")
     check_port(arguments.port)
+    from ...viewer.play.pictures import picture_routes
     from ...viewer.play.routes import replay_routes
     from ...viewer.runs import Runs
     from ...viewer.tags.routes import tag_routes
@@ -78,9 +79,10 @@ def _serve(arguments: argparse.Namespace, shell: Shell) -> Exit:
         runs = Runs([shell.cwd / name for name in arguments.runs], cache)
         if not runs.list():
             raise UsageError(f"no run in {', '.join(arguments.runs)}: name the folder of a run, or of runs")
-        more = [*tag_routes(runs, TagStore(_tags_folder(shell))), *replay_routes(runs, open_environment)]
+        tags = tag_routes(runs, TagStore(_tags_folder(shell)))
+        more = [*picture_routes(runs), *tags, *replay_routes(runs, open_environment)]
         opens = not arguments.no_browser
-        abilities = ("tags", "replay")
+        abilities = ("pictures", "replay", "tags")
         asyncio.run(serve_pages(runs, shell, port=arguments.port, opens_browser=opens, more=more, abilities=abilities))
     return Exit.RIGHT
 
@@ -89,7 +91,7 @@ def _tags_folder(shell: Shell) -> Path:
     return data_folder(shell) / "tags"
 
 
-_OF_TEXT = {"task": None, "step": None, "where": "", "words": "", "limit": None, "tag": []}
+_OF_TEXT: Mapping[str, object] = {"task": None, "step": None, "where": "", "words": "", "limit": None, "tag": []}
 """Options of `--text` and `--export`, and what they are where they are not given."""
 
 

@@ -71,7 +71,7 @@ class BabyAI(Env):
         self._level, self._world, self._plan = find_level(task)[0], self._build(task), None
         done = GridTexts.SAY_DONE if self._level.needs_done else ""
         opening = OPENING.format(mission=self._world.level.mission, done=done)
-        return self._observe(f"{opening}\n{describe_view(self._world)}")
+        return self._observe(f"{opening}\n{describe_view(self._world)}", self._world)
 
     def _build(self, task: str) -> GridWorld:
         return GridWorld(build_level(*find_level(task), self._options.max_steps))
@@ -110,7 +110,7 @@ class BabyAI(Env):
             self._world = None
         scaled = 1 - 0.9 * world.steps / world.limit if world.won else 0.0
         return Step(
-            observation=self._observe(text),
+            observation=self._observe(text, world),
             reward=float(world.won),
             terminated=world.over,
             truncated=out_of_steps,
@@ -118,11 +118,11 @@ class BabyAI(Env):
             info={"steps": world.steps, "scaled": scaled},
         )
 
-    def _observe(self, text: str) -> Observation:
+    def _observe(self, text: str, shown: GridWorld) -> Observation:
         world, level, self._listed = self._world, self._level, ()
         if world is not None and level is not None:
             self._listed = tuple(list_available(world, WayFinder(world) if self._macros else None, level.needs_done))
-        picture = encode_png(world.draw()) if world is not None and self._options.screenshots else None
+        picture = encode_png(shown.draw()) if self._options.screenshots else None
         return Observation(text=text, valid_actions=self._listed, picture=picture)
 
     def _require_world(self) -> GridWorld:

@@ -550,6 +550,18 @@ def test_batches_come_back_as_they_were(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"batches.json", "batches.npz"}
 
 
+def test_pictures_in_batches_come_back_as_they_were(tmp_path: Path) -> None:
+    one = batch()
+    whole, lost = one.groups[0].episodes
+    turns = (replace(whole.turns[0], picture=b"\x89PNG\x00"), whole.turns[1])
+    drawn = replace(whole, picture=b"", judge_keys=("a", "b"), turns=turns)
+    write_batches(tmp_path, [replace(one, groups=(replace(one.groups[0], episodes=(drawn, lost)),))])
+    (found,) = read_batches(tmp_path)
+    read = found.groups[0].episodes[0]
+    assert (read.picture, read.judge_keys) == (b"", ("a", "b"))
+    assert [turn.picture for turn in read.turns] == [b"\x89PNG\x00", None]
+
+
 def test_batches_of_nothing_but_faults_come_back_too(tmp_path: Path) -> None:
     group = batch().groups[0]
     lost = [

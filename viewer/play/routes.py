@@ -23,7 +23,10 @@ from ..tags.asking import Body, find_run, posting
 from .replay import replay_episode
 from .room import CannotPlay, Room
 
-__all__ = ["OpenRecorded", "play_routes", "replay_routes"]
+__all__ = ["PAGE", "OpenRecorded", "play_routes", "replay_routes"]
+
+PAGE = Path(__file__).with_name("page")
+"""Folder of the page of play."""
 
 OpenRecorded = Callable[[Path, str, str], Awaitable[EnvClient]]
 """Opens the environment of a run by its name and stage there; `RunError` where it cannot or must not be."""

@@ -18,7 +18,7 @@ _KINDS = tuple(
 def choose_episodes(queries: Queries, most: int) -> list[EpisodeSummary]:
     """Choose episodes: evaluations first, then training and demonstrations, failures before successes."""
     totals = [queries.find(kind, limit=1).total for kind in _KINDS]
-    chosen = []
+    chosen = list[EpisodeSummary]()
     for kind, total, share in zip(_KINDS, totals, share_out(totals, most), strict=True):
         for place in spread(total, share):
             chosen += queries.find(kind, offset=place, limit=1, order="oldest").episodes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,6 +14,8 @@ from ..api import Refused, json_response
 from ..runs import Run, Runs
 
 __all__ = ["Body", "find_run", "posting", "reading"]
+
+T = TypeVar("T")
 
 _LARGEST = 1 << 20
 """Bytes of a request."""
@@ -25,18 +27,19 @@ class Body:
     def __init__(self, data: dict[str, Any]) -> None:
         self._data = data
 
-    def text(self, name: str, default: str | None = None) -> str:
-        return self._take(name, str, "a text", default)
+    def text(self, name: str) -> str:
+        return self._take(name, str, "a text")
 
     def whole(self, name: str, default: int | None = None) -> int:
         return self._take(name, int, "a whole number", default)
 
     def flag(self, name: str) -> bool:
-        return self._take(name, bool, "true or false", None)
+        return self._take(name, bool, "true or false")
 
-    def _take(self, name: str, kind: type, expected: str, default: Any) -> Any:
+    def _take(self, name: str, kind: type[T], expected: str, default: T | None = None) -> T:
         value = self._data.get(name, default)
-        if type(value) is not kind:  # not isinstance: true is no number
+        # true is no number here, though it is one to Python
+        if not isinstance(value, kind) or type(value) is not kind:
             raise Refused(400, f"'{name}' must be {expected}")
         return value
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 __all__ = ["export_lines", "messages_of"]
@@ -45,5 +46,5 @@ def export_lines(records: Iterable[Mapping[str, Any]]) -> tuple[str, int, int]:
 def _by_reply(turns: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
     """Group turns by reply: of several actions in one reply, the first turn holds its tokens."""
     starts = [at for at, turn in enumerate(turns) if turn["end"] > turn["start"]]
-    for start, end in zip(starts, [*starts[1:], len(turns)], strict=True):
+    for start, end in pairwise((*starts, len(turns))):
         yield list(turns[start:end])
