@@ -214,7 +214,7 @@ def test_what_was_played_is_saved_as_a_demonstration_that_can_be_imitated(client
     assert conversation.success
     assert len(conversation.replies) == turns
     assert all(reply.trained for reply in conversation.replies)
-    parsed = [format_for(Agent()).parse(reply.content) for reply in conversation.replies]
+    parsed = [format_for(Agent()).read(reply.text) for reply in conversation.replies]
     assert {action for each in parsed for action in each.actions} <= {"add 1", "add 5", "take 1"}
 
 
