@@ -145,9 +145,11 @@
 
   function episode(each) {
     const mark = h("span", { className: each.success ? "good" : "bad" }, each.success ? "✓ success" : "✗ failed");
-    const told = `step ${each.step}  ${each.purpose}${each.mode ? " " + each.mode : ""}  ${each.environment}  ${each.task}  score ${number(each.score)}  ${each.turns} turns, ${each.ending}  `;
+    const kind = each.mode ? `${each.purpose} ${each.mode}` : each.purpose;
+    const length = `${each.turns} turn${each.turns === 1 ? "" : "s"}, ${each.ending}`;
+    const told = [`step ${each.step}`, kind, each.environment, each.task, `score ${number(each.score)}`, length, ""].join(" · ");
     const element = lazy("", () => turns(each));
-    element.firstChild.append(escaped(told), mark, h("span", { className: "faint" }, `  ${each.first_line}`));
+    element.firstChild.append(escaped(told), mark, h("span", { className: "faint" }, ` · ${each.first_line}`));
     return element;
   }
 
