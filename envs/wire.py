@@ -14,6 +14,7 @@ from enum import StrEnum
 from math import inf, isfinite
 from typing import Any, TypeVar
 
+from .pictures import LARGEST_PICTURE, is_picture
 from .protocol import TOOL_NAME, EnvSpec, Json, Observation, Reached, Runs, Score, Status, Step, TaskInfo, ToolSchema
 
 __all__ = [
@@ -162,10 +163,12 @@ def observation_from(data: object) -> Observation:
 
 
 def _picture_from(text: str) -> bytes:
+    """A picture; empty, so that it is counted and takes no room, if it is none that can be kept."""
     try:
-        return b64decode(text, validate=True)
+        data = b64decode(text[: 2 * LARGEST_PICTURE], validate=True)
     except (binascii.Error, ValueError):
-        return b""  # no picture, as whoever keeps it will find
+        return b""
+    return data if is_picture(data) else b""
 
 
 def step_to(step: Step) -> dict[str, Json]:

@@ -131,7 +131,7 @@ class _Guard:
         if not self._is_allowed(scope, token):
             answer: ASGIApp = json_response({"error": "this address is not that which the viewer has printed"}, 403)
         elif scope["method"] not in self._methods:
-            answer = json_response({"error": "only GET and HEAD are answered"}, 405)
+            answer = json_response({"error": f"only {', '.join(self._methods)} are answered"}, 405)
         elif scope["method"] == "POST" and not self._is_of_own_page(scope):
             answer = json_response({"error": "only a page of this viewer may do that"}, 403)
         elif not slash:

@@ -95,11 +95,9 @@ def _save_folder(arguments: argparse.Namespace, spec: EnvSpec, shell: Shell) -> 
 
 
 def _refuse_run(arguments: argparse.Namespace, shell: Shell) -> None:
-    from ...runtime.storage.run_reader import is_run
-
     if arguments.save is not None:
         place = (shell.cwd / arguments.save).resolve()
-        if any(is_run(folder) for folder in (place, *place.parents)):
+        if any((folder / "plan.json").is_file() for folder in (place, *place.parents)):
             raise UsageError(f"--save {arguments.save}: nothing is written into the folder of a run; name another")
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import struct
 import zlib
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
 from agym.envs.babyai import create as create_babyai
 from agym.envs.gymnasium import create as create_gymnasium
+from agym.envs.miniwob import create as create_miniwob
 from agym.envs.pictures import LARGEST_PICTURE, encode_png, is_picture, write_png
 from agym.envs.protocol import Env, Json, Observation
+from agym.envs.websites import create as create_websites
 from agym.envs.wire import observation_from, observation_to
+from agym.machine import find_browser
 
 Create = Callable[[Mapping[str, Json]], Env]
 GRIDS: list[tuple[Create, Mapping[str, Json]]] = [
@@ -92,10 +96,27 @@ def test_what_is_no_small_png_is_no_picture(data: bytes) -> None:
     assert not is_picture(data)
 
 
-def test_pictures_are_sent_and_a_damaged_one_becomes_none_that_can_be_kept() -> None:
+def test_pictures_are_sent_and_what_is_none_takes_no_room() -> None:
     sent = observation_to(Observation(text="x", picture=BLACK))
     assert observation_from(sent).picture == BLACK
     assert "picture" not in observation_to(Observation(text="x"))
-    damaged = observation_from({**sent, "picture": "no base64!"}).picture
-    assert damaged is not None
-    assert not is_picture(damaged)
+    large = b64encode(BLACK + bytes(10 * LARGEST_PICTURE)).decode()
+    for text in ("no base64!", "\u00fc", large, b64encode(b"<svg/>").decode()):
+        assert observation_from({**sent, "picture": text}).picture == b""
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(find_browser() is None, reason="there is no browser")
+@pytest.mark.parametrize("create", [create_miniwob, create_websites], ids=["miniwob", "websites"])
+def test_a_web_environment_shows_its_window_where_it_is_asked_to(create: Create) -> None:
+    drawing, plain = create({"screenshots": True}), create({})
+    task = plain.tasks(plain.spec.splits[0])[0]
+    try:
+        assert plain.reset(task, 0).picture is None
+        for seen in (drawing.reset(task, 0), drawing.step("nonsense").observation):
+            assert seen.picture is not None
+            assert is_picture(seen.picture)
+            assert len(seen.picture) > 1000
+    finally:
+        drawing.close()
+        plain.close()
