@@ -55,6 +55,8 @@ OPTIONS = {
         "--where",
         "--words",
         "--tag",
+        "--add-tag",
+        "--remove-tag",
         "--replay",
         "--export",
         "--limit",

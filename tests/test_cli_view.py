@@ -165,15 +165,31 @@ def test_chosen_episodes_are_exported_as_conversations(agym: Agym, run: Path, tm
     assert conversation["success"]
 
 
+def test_episodes_are_tagged_at_the_terminal_and_found_by_their_tags(agym: Agym, run: Path, tmp_path: Path) -> None:
+    tagged = agym("view", "runs", "--text", "--where", "success", "--add-tag", "good")
+    assert (tagged.code, tagged.out.splitlines()[-3:]) == (0, ["tags: good", "", "door: 1 of 1 episodes"])
+    found = agym("view", "runs", "--text", "--tag", "good", "--tag", "other")
+    assert found.out.splitlines()[0].startswith("train-3-0-1  ")
+    assert found.out.splitlines()[-1] == "door: 1 of 1 episodes"
+    exported = agym("view", "runs", "--export", "sft.jsonl", "--tag", "good")
+    assert exported.out == "wrote 1 conversation to sft.jsonl\n"
+    agym("view", "runs", "--text", "--tag", "good", "--remove-tag", "good")
+    assert agym("view", "runs", "--text", "--tag", "good").out == "door: 0 of 0 episodes\n"
+    assert agym("view", "runs", "--text", "--add-tag", "<b>").code == 2
+    assert [path.name for path in run.rglob("*")] == ["episodes", "step-000003.jsonl"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (("--add-tag", "good"), "--add-tag goes with --text"),
+        (("--export", "sft.jsonl", "--remove-tag", "x"), "--remove-tag goes with the pages or --text"),
         (("--export", "runs/door/sft.jsonl"), "nothing is written into the folder of a run"),
         (("--export", "there.jsonl"), "name a new file in a folder that is there"),
         (("--export", "no/sft.jsonl"), "name a new file in a folder that is there"),
         (("--export", "sft.jsonl", "--task", "none"), "no episode that was chosen is a conversation"),
         (("--export", "sft.jsonl", "--tag", "good"), "no episode that was chosen is a conversation"),
-        (("--export", "sft.jsonl", "--port", "8000"), "--port goes with the pages, and not with --export"),
+        (("--export", "sft.jsonl", "--port", "8000"), "--port goes with the pages or --text, and not with --export"),
         (("--export", "sft.jsonl", "--text"), "--text and --export do not go together"),
         (("--replay", "train-3-0-1", "--task", "x"), "--task goes with the pages, --text or --export"),
     ],

@@ -48,6 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tag", action="append", default=[], metavar="TAG", help="only those with this tag; repeatable"
     )
+    parser.add_argument("--add-tag", metavar="TAG", help="with --text, give this tag to what is printed")
+    parser.add_argument("--remove-tag", metavar="TAG", help="with --text, take this tag from what is printed")
     parser.add_argument("--replay", metavar="ID", help="play this episode again, and show the first difference")
     parser.add_argument("--export", metavar="FILE", help="write episodes as SFT data to a new file")
     parser.add_argument("--limit", type=int, metavar="N", help="at most N of each run, newest first (default: 5)")
@@ -64,7 +66,7 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
 
 def _serve(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    _refuse_others(arguments, _OF_TEXT, "--text; without it, filters are on the pages")
+    _refuse_others(arguments, {**_CHANGES, **_OF_TEXT}, "--text; without it, filters are on the pages")
     check_port(arguments.port)
     from ...viewer.play.pictures import picture_routes
     from ...viewer.play.routes import replay_routes
@@ -93,6 +95,8 @@ def _tags_folder(shell: Shell) -> Path:
 
 _OF_TEXT: Mapping[str, object] = {"task": None, "step": None, "where": "", "words": "", "limit": None, "tag": []}
 """Options of `--text` and `--export`, and what they are where they are not given."""
+_CHANGES: Mapping[str, object] = {"add_tag": None, "remove_tag": None}
+"""Options of `--text` alone."""
 
 
 def _refuse_others(arguments: argparse.Namespace, others: Mapping[str, object], goes_with: str) -> None:
@@ -108,7 +112,8 @@ def _replay(arguments: argparse.Namespace, shell: Shell) -> Exit:
     """Replay one episode; it is a failure where the environment does something else now."""
     from ...reporters.replay import replay_text
 
-    _refuse_others(arguments, {**_OF_TEXT, **_OF_SERVER}, "the pages, --text or --export, and not with --replay")
+    others = {**_CHANGES, **_OF_TEXT, **_OF_SERVER}
+    _refuse_others(arguments, others, "the pages, --text or --export, and not with --replay")
     root, record = _find_record(arguments, shell)
     replayed = asyncio.run(_replay_record(root, record, shell))
     shell.out.write(replay_text(arguments.replay, replayed, shell.width))
@@ -147,7 +152,7 @@ def _export(arguments: argparse.Namespace, shell: Shell) -> Exit:
     from ...viewer.tags.messages import export_lines
     from ...viewer.tags.routes import read_records
 
-    _refuse_others(arguments, _OF_SERVER, "the pages, and not with --export")
+    _refuse_others(arguments, {**_CHANGES, **_OF_SERVER}, "the pages or --text, and not with --export")
     place = shell.cwd / arguments.export
     if os.path.lexists(place) or not place.parent.is_dir():
         raise UsageError(f"--export {arguments.export}: name a new file in a folder that is there")
@@ -209,9 +214,24 @@ def _print_run(root: Path, arguments: argparse.Namespace, shell: Shell) -> None:
         episodes, total = _chosen(root, queries, arguments, arguments.limit or _LIMIT, shell)
         for each in episodes:
             shell.out.write(episode_text(each, queries.record(each), shell.width) + "\n")
+            _change_tags(root, each, arguments, shell)
         shell.out.write(f"{root.name}: {len(episodes)} of {total} episodes\n")
         if index.num_damaged:
             shell.err.write(f"agym view: {root.name}: {index.num_damaged} lines hold no episode and were left out\n")
+
+
+def _change_tags(root: Path, episode: EpisodeSummary, arguments: argparse.Namespace, shell: Shell) -> None:
+    from ...viewer.tags.store import TagError, TagStore
+
+    store = TagStore(_tags_folder(shell))
+    try:
+        for tag, on in ((arguments.add_tag, True), (arguments.remove_tag, False)):
+            if tag is not None:
+                store.change(root, episode, tag, on=on)
+    except TagError as error:
+        raise UsageError(str(error)) from error
+    if tags := store.tags(root, episode):
+        shell.out.write(f"tags: {', '.join(tags)}\n\n")
 
 
 def _chosen(

@@ -82,6 +82,9 @@ class TagStore:
         episodes = {id_: {"mark": mark, "tags": tags} for id_, (mark, tags) in known.items()}
         text = json.dumps({"run": str(run.resolve()).encode(errors="replace").decode(), "episodes": episodes}, indent=1)
         try:
+            if not known:
+                self._file(run).unlink(missing_ok=True)
+                return
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle, temporary = tempfile.mkstemp(dir=self._folder)
             with open(handle, "w", encoding="utf-8") as file:
