@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...dsl.model.recipe import Agent, MemoryKind
+from .messages import Message
 
 CUT = "Your reply was cut off because it was too long. Write a shorter one."
 PLAN = "Do not act yet. First write a plan: the steps that lead to the goal."
@@ -16,9 +17,7 @@ LESSONS = "You have failed at this task before. Your notes from those attempts:"
 REMEMBER = "Do not act yet. Write down what you need to remember: the earlier turns will no longer be visible."
 REMEMBERED = "Your notes on earlier turns:"
 FORGOTTEN = "[earlier turns are not shown]"
-SHOWN = "Here is an example of another task and how it was solved."
-ENVIRONMENT = "Environment:"
-AGENT = "You:"
+NEXT_TASK = "Here is your next task."
 AVAILABLE = "Available actions:"
 
 _MOST_ACTIONS = 60
@@ -38,6 +37,13 @@ def with_paragraphs(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
+def begin_next_task(earlier: Sequence[Message], first: str) -> tuple[Message, ...]:
+    """The chat of earlier tasks, and a task's first observation; two messages of one role in a row become one."""
+    if not earlier or earlier[-1].role != "user":
+        return (*earlier, Message("user", with_paragraphs(NEXT_TASK, first) if earlier else first))
+    return (*earlier[:-1], Message("user", with_paragraphs(earlier[-1].content, NEXT_TASK, first)))
+
+
 def prompt_texts(agent: Agent) -> Sequence[str]:
     """Return every text of this module that the agent may be sent."""
     return (
@@ -46,6 +52,6 @@ def prompt_texts(agent: Agent) -> Sequence[str]:
         *((LEARN, LESSONS) if agent.reflection else ()),
         *((REMEMBER, REMEMBERED) if agent.memory.kind is MemoryKind.SUMMARY else ()),
         *((FORGOTTEN,) if agent.memory.kind is not MemoryKind.FULL else ()),
-        *((SHOWN, ENVIRONMENT, AGENT) if agent.demonstrations else ()),
+        *((NEXT_TASK,) if agent.demonstrations else ()),
         *((f"{AVAILABLE} ;",) if agent.show_actions else ()),
     )

@@ -108,8 +108,8 @@ class EpisodeRunner:
     index: int
     limits: EpisodeLimits
     seed: int
-    examples: str = ""
-    """Demonstrations in the system message."""
+    examples: Sequence[Message] = ()
+    """The chat of demonstrations of other tasks."""
 
     turns: list[Turn] = field(default_factory=list)
     _buffer: TokenBuffer = field(default_factory=TokenBuffer)
@@ -237,7 +237,7 @@ class EpisodeRunner:
         if not self.examples:
             return opening
         *system, user = opening
-        return (Message("system", with_paragraphs(*(each.content for each in system), self.examples)), user)
+        return (*system, *prompts.begin_next_task(self.examples, user.content))
 
     def _truncate(self, observation: Observation) -> str:
         text = self.player.chat.truncate(observation.text, self.limits.observation_tokens)

@@ -21,12 +21,12 @@ from agym.runtime.agents.prompts import (
     FORGOTTEN,
     LEARN,
     LESSONS,
+    NEXT_TASK,
     PLAN,
     PLANNED,
     REMEMBER,
     REMEMBERED,
     REVISE,
-    SHOWN,
     add_actions,
     prompt_texts,
 )
@@ -640,7 +640,10 @@ def test_examples_are_of_other_training_tasks_and_the_same_in_every_step(new_run
     run = new_run(*STRICT, AGENTS["demonstrations"])
     assert run.go().kind is OutcomeKind.FINISHED
     played = [each for file in episodes_of(run.root).values() for each in file if each["purpose"] != "demonstration"]
-    openings = {each["opening"][0]["content"] for each in played}
-    assert all(each.startswith(f"{SHOWN}\n\nEnvironment: say ") for each in openings)
-    assert all("\n\nYou: " in each for each in openings)
-    assert 1 <= len(openings) <= 2
+    chats = [[(each["role"], each["content"]) for each in episode["opening"]] for episode in played]
+    assert {tuple(role for role, _ in chat) for chat in chats} <= {
+        ("user", "assistant") * n + ("user",) for n in (1, 2, 3)
+    }
+    assert all(chat[0][1].startswith("say ") for chat in chats)
+    assert all(f"\n\n{NEXT_TASK}\n\nsay " in chat[-1][1] for chat in chats)
+    assert 1 <= len({tuple(chat[:-1]) for chat in chats}) <= 2
