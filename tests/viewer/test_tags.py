@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
+from agym.envs.pictures import write_png
 from agym.runtime.data.dataset import read_conversations
 from agym.runtime.storage.episode_reader import EPISODES, MEDIA
 from agym.viewer.play.pictures import picture_routes
@@ -147,4 +149,15 @@ def test_only_what_is_a_picture_under_its_hash_is_served(client: TestClient, tmp
     media = tmp_path / "door" / EPISODES / MEDIA
     media.mkdir()
     (media / f"{'0' * 64}.png").write_bytes(b"<svg onload='alert(1)'/>")
-    assert client.get(f"/{TOKEN}/api/runs/door/media/{name}").status_code == 404
+    assert client.get(f"/{TOKEN}/api/runs/door/pictures/{name}").status_code == 404
+
+
+def test_a_picture_is_served_as_one(client: TestClient, tmp_path: Path) -> None:
+    media = tmp_path / "door" / EPISODES / MEDIA
+    media.mkdir()
+    picture = write_png(1, 1, bytes(3))
+    name = sha256(picture).hexdigest()
+    (media / f"{name}.png").write_bytes(picture)
+    answered = client.get(f"/{TOKEN}/api/runs/door/pictures/{name}")
+    assert (answered.status_code, answered.headers["content-type"]) == (200, "image/png")
+    assert answered.content == picture

@@ -24,4 +24,4 @@ def picture_routes(runs: Runs) -> list[Route]:
             raise Refused(404, "there is no such picture")
         return Response(data, media_type="image/png")
 
-    return [reading("/api/runs/{run}/media/{name}", picture)]
+    return [reading("/api/runs/{run}/pictures/{name}", picture)]
