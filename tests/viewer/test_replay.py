@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agym.dsl.model.recipe import Agent
+from agym.commands.invocation.environments import _refuse_danger
+from agym.dsl.model.recipe import Agent, Environment
 from agym.envs.clients.client import InlineEnv
 from agym.envs.counter import Counter
 from agym.envs.protocol import EnvClient, TaskInfo
@@ -162,3 +163,29 @@ def test_a_page_asks_for_a_replay_by_ids(recorded: dict[str, Any], tmp_path: Pat
     assert ask_again(tmp_path, RunError("no"), run="played", episode="other")[0] == 404
     assert ask_again(tmp_path, RunError("no"), run="..", episode="played-1")[0] == 404
     assert [file.name for file in (tmp_path / "played").rglob("*") if file.is_file()] == ["played.jsonl"]
+
+
+# --- what may be opened --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "typed", "said"),
+    [
+        (Environment(use="mcp", options={"command": ["rm", "-r"]}), True, "options.command' of the recipe in 'run'"),
+        (Environment(use="gymnasium", options={"id": "evil:Env-v0"}), True, "options.id' of the recipe in 'run'"),
+        (Environment(url="http://evil.example"), False, "asks a server that the run's recipe names"),
+        (Environment(use="mcp", options={"url": "http://evil.example"}), False, "asks a server"),
+        (Environment(use="webarena"), False, "replay it at the terminal, with 'agym view RUN --replay ID'"),
+    ],
+)  # fmt: skip
+def test_what_a_strangers_recipe_could_do_harm_with_is_not_opened(
+    settings: Environment, typed: bool, said: str
+) -> None:
+    with pytest.raises(RunError) as refused:
+        _refuse_danger(Path("run"), "house", settings, typed=typed)
+    assert said in str(refused.value)
+
+
+def test_what_runs_here_is_opened_for_a_page_and_a_server_for_a_command() -> None:
+    _refuse_danger(Path("run"), "house", Environment(use="counter", options={"largest": 9}), typed=False)
+    _refuse_danger(Path("run"), "house", Environment(url="http://127.0.0.1:8000"), typed=True)
