@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["is_address", "open_recorded", "open_target", "read_target_options", "require_known"]
 
 _REACHES_OUT = ("mcp", "webarena")
-"""Environments that ask other servers, which a stored recipe names."""
+"""Environments that ask other servers, also without an address among their options."""
 
 
 def is_address(target: str) -> bool:
@@ -124,8 +124,17 @@ def _refuse_danger(root: Path, name: str, settings: Environment, *, typed: bool)
         raise RunError(
             f"'environments.{name}.options.{option}' of the recipe in '{root}' runs code: no episode of it is replayed"
         )
-    if not typed and (settings.url is not None or settings.use in _REACHES_OUT):
+    if not typed and (settings.url is not None or settings.use in _REACHES_OUT or _has_address(settings.options)):
         raise RunError(
             f"environment '{name}' asks a server that the run's recipe names: replay it at the terminal, with "
             "'agym view RUN --replay ID'"
         )
+
+
+def _has_address(value: object) -> bool:
+    """Whether there is the address of a server somewhere in options."""
+    if isinstance(value, Mapping):
+        return any(map(_has_address, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_has_address, value))
+    return isinstance(value, str) and "://" in value

@@ -175,6 +175,7 @@ def test_a_page_asks_for_a_replay_by_ids(recorded: dict[str, Any], tmp_path: Pat
         (Environment(use="gymnasium", options={"id": "evil:Env-v0"}), True, "options.id' of the recipe in 'run'"),
         (Environment(url="http://evil.example"), False, "asks a server that the run's recipe names"),
         (Environment(use="mcp", options={"url": "http://evil.example"}), False, "asks a server"),
+        (Environment(use="search", options={"x": [{"url": "HTTP://evil.example"}]}), False, "asks a server"),
         (Environment(use="webarena"), False, "replay it at the terminal, with 'agym view RUN --replay ID'"),
     ],
 )  # fmt: skip
