@@ -7,7 +7,7 @@
     GET /list_environments  GET /ENV/splits  POST /ENV/tasks {split}
     POST /ENV/num_tasks {split}  POST /ENV/task {split, index}
     WebSocket /ws                                    -> a session: {type: reset | step | state | close, data}
-    POST /mcp {jsonrpc, id, method, params}          -> JSON-RPC: tools/list | tools/call | openenv/session/create | .../close
+    POST /mcp {jsonrpc, id, method, params}          -> JSON-RPC: tools/list, tools/call, openenv/session/...
 
 A task is named by `task_id`, or by a split and an index in it; without either the seed chooses one of the first split.
 """

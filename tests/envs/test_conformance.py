@@ -50,6 +50,8 @@ ENVIRONMENTS: dict[str, ServeCommand] = {
         },
     ),
     "search": ServeCommand(env="search", options={"tools": ["search", "open"]}),
+    "textarena, one player": ServeCommand(env="textarena", options={"game": "TowerOfHanoi-v0"}),
+    "textarena, two players": ServeCommand(env="textarena", options={"game": "Nim-v0"}),
     "textcraft": ServeCommand(env="textcraft"),
     "textcraft, small and terse": ServeCommand(
         env="textcraft", options={"world": "small", "terse": True, "max_distractors": 2, "shuffle": False}
