@@ -28,7 +28,7 @@ SPEC = EnvSpec(
     name="textarena", version="1", summary="TextArena's games, alone or against opponents", splits=tuple(FIRST_SEED)
 )
 
-_LONGEST_ACTION = 2000
+_LONGEST_ACTION = 1000
 _MOST_MOVES = 1000
 """Of opponents between two of the agent's."""
 _OVER = "The game is over."
@@ -187,11 +187,6 @@ class TextArena(Env):
 
     def _knows_best(self) -> bool:
         return self._table is not None and type(self._table.game).__name__ in POSITIONS
-
-    def advice(self) -> str | None:
-        if self._table is None or not self._knows_best():
-            return None
-        return lookahead(self._table, self._said[self._seat], Random(0))
 
     def noise_action(self, rng: Random) -> str | None:
         if self._table is None:
