@@ -329,7 +329,7 @@ _METHODS = {
 }
 _WRONG_REQUEST, _NO_METHOD, _WRONG_PARAMS, _SERVER_ERROR = -32600, -32601, -32602, -32000
 """JSON-RPC's own codes."""
-_ACT = {
+_ACT: dict[str, Json] = {
     "name": "act",
     "description": "Give the environment an action, as a text.",
     "inputSchema": object_schema({"text": TEXT}),

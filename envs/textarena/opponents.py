@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import httpx
 
@@ -22,9 +22,8 @@ _ANSWER_S = 60.0
 _LONGEST_MOVE = 2000
 
 
-class Opponent(Protocol):
-    def __call__(self, table: Table, said: str, rng: Random) -> str:
-        """The move of the player whose turn it is, who has been told all that is said."""
+Opponent: TypeAlias = Callable[[Table, str, Random], str]
+"""Gives the move of the player whose turn it is, from the game, from all that this player has been told, and by chance."""
 
 
 def make_opponent(option: OpponentOption) -> Opponent:
@@ -57,7 +56,7 @@ def _wins(table: Table, move: str, player: int) -> bool:
     return rewards.get(player, 0) > 0
 
 
-_BY_NAME: Mapping[str, Callable[[Table, str, Random], str]] = {"random": noise, "lookahead": lookahead}
+_BY_NAME: Mapping[str, Opponent] = {"random": noise, "lookahead": lookahead}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
