@@ -23,7 +23,7 @@ _LONGEST_MOVE = 2000
 
 
 Opponent: TypeAlias = Callable[[Table, str, Random], str]
-"""Gives the move of the player whose turn it is, from the game, from all that this player has been told, and by chance."""
+"""Gives the move of the player whose turn it is, from the game, what that player has been told, and dice."""
 
 
 def make_opponent(option: OpponentOption) -> Opponent:
