@@ -72,9 +72,11 @@ class PolicyEndpoint:
         self.name = name
         """Of the policy."""
         self.models = dict(models or {})
-        self._time, self._make_key = time, make_key
+        self._time, self.make_key = time, make_key
         self._open: dict[str, _Open] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
+        self.on_wrong_key: Callable[[ASGIScope], None] = lambda scope: None
+        """Told of requests with a key that is none, or no longer one."""
         self.url = ""
         """Base address, once it is served."""
 
@@ -92,7 +94,7 @@ class PolicyEndpoint:
         key: str | None = None,
     ) -> Iterator[PolicyEpisode]:
         """Give an episode a key of its own, which is worth nothing once the context ends."""
-        episode = PolicyEpisode(key=key or self._make_key(), seed=seed, max_requests=max_requests)
+        episode = PolicyEpisode(key=key or self.make_key(), seed=seed, max_requests=max_requests)
         self._open[episode.key] = _Open(episode=episode, policy=policy, env=env, admits=admits)
         try:
             yield episode
@@ -109,6 +111,7 @@ class PolicyEndpoint:
         key = given.removeprefix("Bearer ").strip()
         found = self._open.get(key)
         if found is None:
+            self.on_wrong_key(scope)
             raise episode_ended() if key in self._ended else wrong_key()
         if not found.admits(scope):
             raise wrong_key()
