@@ -59,6 +59,8 @@ class Player:
     planning: Planning | None = None
     reflection: Reflection | None = None
     guided: bool = False
+    shows_actions: bool = False
+    """An observation ends with the actions that the environment lists."""
     voice: Callable[[EnvSpec], tuple[Chat, AgentFormat]] | None = None
     """Chat and format for an environment with tools of its own."""
 
@@ -106,8 +108,8 @@ class EpisodeRunner:
     index: int
     limits: EpisodeLimits
     seed: int
-    examples: str = ""
-    """Demonstrations in the system message."""
+    examples: Sequence[Message] = ()
+    """The chat of demonstrations of other tasks."""
 
     turns: list[Turn] = field(default_factory=list)
     _buffer: TokenBuffer = field(default_factory=TokenBuffer)
@@ -232,10 +234,11 @@ class EpisodeRunner:
         if not self.examples:
             return opening
         *system, user = opening
-        return (Message("system", with_paragraphs(*(each.content for each in system), self.examples)), user)
+        return (*system, *prompts.begin_next_task(self.examples, user.content))
 
     def _truncate(self, observation: Observation) -> str:
-        return self.player.chat.truncate(observation.text, self.limits.observation_tokens)
+        text = self.player.chat.truncate(observation.text, self.limits.observation_tokens)
+        return prompts.add_actions(text, observation.valid_actions) if self.player.shows_actions else text
 
     # --- turns
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
+from ..agents.messages import Message
 from ..seeds import derive
 from .env_calls import ConnectedEnv, limit_time, open_session, with_retries
 from .episode import Episode, Group, Task
@@ -27,7 +28,7 @@ class GroupRequest:
     size: int
     limits: EpisodeLimits
     seed: int
-    examples: str = ""
+    examples: Sequence[Message] = ()
     """Demonstrations before the task."""
 
 
@@ -75,7 +76,13 @@ async def play_groups(
 
 
 async def play_episode(
-    player: Player, env: ConnectedEnv, task: Task, index: int, limits: EpisodeLimits, seed: int, examples: str = ""
+    player: Player,
+    env: ConnectedEnv,
+    task: Task,
+    index: int,
+    limits: EpisodeLimits,
+    seed: int,
+    examples: Sequence[Message] = (),
 ) -> Episode:
     """Play an episode, retried after faults; a fault that stays is its ending."""
     player, timeouts = player.for_env(env.spec), player.timeouts
