@@ -1,4 +1,4 @@
-"""What a recipe may name besides the language itself: environments, sinks, harnesses; from whoever knows the plugins."""
+"""What a recipe may name besides the language itself: environments, sinks, harnesses; handed in from outside."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ AGENT: tuple[Condition[Agent], ...] = (
     ),
     Condition("invalid_limit", lambda a: a.on_invalid is OnInvalid.TELL, "'on_invalid: end' ends at the first"),
     Condition(
-        "format parsing prompt observation_tokens thoughts parallel_calls guided demonstrations on_invalid"
+        "format parsing prompt observation_tokens thoughts parallel_calls guided show_actions demonstrations on_invalid"
         " invalid_limit on_invalid_turn planning reflection memory",
         lambda a: a.harness is None,
         "under 'harness' the agent writes its own messages and reads the replies itself",

@@ -28,7 +28,7 @@ def harness_has_one_origin(case: Case) -> Iterator[Diagnostic]:
             yield case.missing("a harness needs 'use' or 'command'", path, hint=hint)
         if harness.use is not None and harness.command is not None:
             message = "'use' names an installed harness and 'command' starts a process: give only one of them"
-            yield case.error("conflict", message, (*path, "command"))
+            yield case.error("conflict", message, (*path, "command"), "remove one of them")
 
 
 def harness_is_registered(case: Case) -> Iterator[Diagnostic]:

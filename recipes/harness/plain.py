@@ -6,12 +6,13 @@ It needs the package `openai` alone.
 import json
 import os
 import sys
+from typing import Any
 from urllib.request import Request, urlopen
 
 from openai import OpenAI
 
 
-def act(action: str) -> dict:
+def act(action: str) -> Any:
     """Take an action in the environment."""
     request = Request(
         os.environ["AGYM_SESSION_URL"] + "/step",
@@ -25,7 +26,7 @@ def act(action: str) -> dict:
 def main() -> None:
     task = json.load(sys.stdin)
     client = OpenAI()
-    messages = [{"role": "system", "content": task["prompt"]}] if task["prompt"] else []
+    messages: list[Any] = [{"role": "system", "content": task["prompt"]}] if task["prompt"] else []
     messages.append({"role": "user", "content": task["observation"]})
     for _ in range(task["turns"]):
         reply = client.chat.completions.create(model=os.environ["OPENAI_MODEL"], messages=messages)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -12,6 +12,7 @@ from ...dsl.model.recipe import Harness as Settings
 from ...dsl.model.recipe import HarnessScore
 from ...envs.errors import EnvFault, FaultKind
 from ...envs.protocol import Session, Step, score_of
+from ..agents.messages import Message
 from ..policy_endpoint.endpoint import PolicyEndpoint
 from ..policy_endpoint.policy import Policy, PolicyEpisode
 from ..rollout.env_calls import (
@@ -54,7 +55,7 @@ class HarnessRunner:
         index: int,
         limits: EpisodeLimits,
         seed: int,
-        examples: str = "",
+        examples: Sequence[Message] = (),
     ) -> Episode:
         reports: list[HarnessReport] = []
 

@@ -133,9 +133,9 @@ class Conversations:
             rank = (known, int(known == len(line.messages) and not line.is_busy), shared)
             if rank > best:
                 best, found = rank, (line, shared, (known, held))
-        line, shared, at = found
+        nearest, shared, at = found
         is_more = any(each.role is not Role.SYSTEM for each in messages[:shared])
-        return line, is_more, at
+        return nearest, is_more, at
 
     def commit(
         self, place: Place, forced: Sequence[int], reply: Sampled, message: ChatMessage

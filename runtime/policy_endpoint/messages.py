@@ -84,7 +84,7 @@ def read_chat_messages(given: Any) -> tuple[ChatMessage, ...]:
 
 
 def _read_message(given: Any, param: str) -> ChatMessage:
-    role = _ROLES.get(given.get("role")) if isinstance(given, Mapping) else None
+    role = _ROLES.get(str(given.get("role"))) if isinstance(given, Mapping) else None
     if role is None:
         raise bad_request(f"expected 'role' of '{param}' to be one of {', '.join(_ROLES)}", f"{param}.role")
     text = join_parts(given.get("content"), f"{param}.content")

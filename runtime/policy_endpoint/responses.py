@@ -176,7 +176,7 @@ def response_events(answer: Answer, data: Mapping[str, Any], name: str, created:
     yield event("in_progress", response=begun)
     for at, item in enumerate(whole["output"]):
         place = {"output_index": at, "item_id": item["id"]}
-        empty = {"content": []} if item["type"] == "message" else {"arguments": ""}
+        empty: dict[str, Any] = {"content": []} if item["type"] == "message" else {"arguments": ""}
         yield event("output_item.added", output_index=at, item={**item, "status": "in_progress", **empty})
         parts = _text_events(item, place) if item["type"] == "message" else _call_events(item, place)
         for kind, fields in parts:

@@ -43,7 +43,7 @@ class PlayOne(Protocol):
         index: int,
         limits: EpisodeLimits,
         seed: int,
-        examples: str = "",
+        examples: Sequence[Message] = (),
     ) -> Episode: ...
 
 
@@ -58,12 +58,12 @@ async def play_groups(
 ) -> list[Group]:
     """Play all episodes of all groups, at most `slots` at a time and each within `turn`, where given; groups come back
     in the order of the requests. `play_one` plays each where our own agent does not."""
-    play_one = play_one or play_episode
+    play_own: PlayOne = play_one or play_episode
 
     async def play(request: GroupRequest, index: int) -> Episode:
         env, seed = envs[request.task.environment], derive(request.seed, "episode", index)
         async with turn or nullcontext():
-            episode = await play_one(player, env, request.task, index, request.limits, seed, request.examples)
+            episode = await play_own(player, env, request.task, index, request.limits, seed, request.examples)
         on_episode(episode)
         return episode
 
