@@ -14,7 +14,8 @@ from agym.runtime.harness.process import ProcessEnd, run_process
 
 pytestmark = pytest.mark.slow
 
-MARK = "agym-harness-test-mark"
+MARK = f"agym-harness-test-mark-{os.getpid()}"
+"""Of this process: another one may run the same tests at the same time."""
 
 
 def play(program: str, *, timeout_s: float = 60.0, log_bytes: int = 4096, **limits: Any) -> ProcessEnd:
