@@ -229,6 +229,17 @@ AGENT: tuple[Condition[Agent], ...] = (
         "memory.tokens", lambda a: a.memory.kind is MemoryKind.SUMMARY, "only 'memory.kind: summary' writes a summary"
     ),
     Condition("invalid_limit", lambda a: a.on_invalid is OnInvalid.TELL, "'on_invalid: end' ends at the first"),
+    Condition(
+        "format parsing prompt observation_tokens thoughts parallel_calls guided show_actions demonstrations on_invalid"
+        " invalid_limit on_invalid_turn planning reflection memory",
+        lambda a: a.harness is None,
+        "under 'harness' the agent writes its own messages and reads the replies itself",
+    ),
+    Condition(
+        "harness.limits",
+        lambda a: a.harness is None or a.harness.command is not None,
+        "only a 'command' has processes",
+    ),
 )
 
 STAGE: tuple[Condition[Stage], ...] = (

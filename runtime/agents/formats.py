@@ -20,7 +20,7 @@ from .messages import Message, ParsedReply, accept, refuse
 from .thoughts import end_of, strip_thoughts
 from .toolbox import Toolbox, toolbox_for
 
-__all__ = ["AgentFormat", "chat_and_format", "format_for"]
+__all__ = ["AgentFormat", "chat_and_format", "find_dialect", "format_for"]
 
 StrictReader = Callable[[str], ParsedReply]
 
@@ -244,7 +244,7 @@ def chat_and_format(agent: Agent, chat: Chat, env: EnvSpec | None = None) -> tup
     if agent.format is Format.TOOLS:
         box = toolbox_for(tools)
         shown = chat.with_style(thinking=agent.thinking, tools=box.shown, thoughts=agent.thoughts)
-        if (dialect := _find_dialect(shown, box)) is not None:
+        if (dialect := find_dialect(shown, box)) is not None:
             return shown, format_for(
                 agent, dialect=dialect, opened=shown.opens_thoughts, role=shown.result_role, tools=tools, guide=guide
             )
@@ -252,6 +252,7 @@ def chat_and_format(agent: Agent, chat: Chat, env: EnvSpec | None = None) -> tup
     return plain, format_for(agent, opened=plain.opens_thoughts, tools=tools)
 
 
-def _find_dialect(chat: Chat, box: Toolbox) -> CallDialect | None:
+def find_dialect(chat: Chat, box: Toolbox) -> CallDialect | None:
+    """Return the dialect in which the chat's template writes calls; None where it shows no tools."""
     call = box.example
     return next((each for each in DIALECTS if chat.writes_tool_call(call, each.write(call))), None)

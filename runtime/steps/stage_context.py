@@ -197,6 +197,7 @@ def play_settings(context: StageContext, episodes: int, sampling: SamplingSettin
         sampling=sampling,
         timeouts=context.plan.rollout,
         slots=context.plan.rollout.slots or episodes,
+        tokens_per_turn=int(context.value(context.stage.agent.tokens_per_turn)),
     )
 
 

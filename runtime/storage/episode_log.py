@@ -18,11 +18,21 @@ from numpy.typing import NDArray
 from ...envs.pictures import is_picture
 from ..learning.training_record import TrainingRecord
 from ..protocols import Floats
-from ..rollout.episode import Episode, Segment, Turn
+from ..rollout.episode import Episode, HarnessReport, Segment, Turn
 from .episode_reader import picture_name
 
-__all__ = ["EpisodeEntry", "EpisodePurpose", "EpisodeTraining", "Mode", "episode_lines", "episode_pictures"]
+__all__ = [
+    "HARNESS_LOGS",
+    "EpisodeEntry",
+    "EpisodePurpose",
+    "EpisodeTraining",
+    "Mode",
+    "episode_lines",
+    "episode_pictures",
+    "harness_logs",
+]
 
+HARNESS_LOGS = "logs/harness"
 _VERSION = 2
 _PLACES = 6
 """Decimal places of a log-prob or an advantage; float32 has no more."""
@@ -120,6 +130,7 @@ def _record(head: Mapping[str, Any], entry: EpisodeEntry) -> dict[str, Any]:
         **_picture(episode.picture),
         **({"dropped_pictures": dropped} if (dropped := _count_dropped(episode)) else {}),
         **({"judge": list(episode.judge_keys)} if episode.judge_keys else {}),
+        **({} if episode.harness is None else {"harness": _harness(episode.harness, f"{group}-{episode.index}")}),
         **({} if entry.training is None else {"training": _training(entry.training.record)}),
         "opening": [{"role": message.role, "content": message.content} for message in episode.opening],
         "turns": _turns(episode.turns, entry.training),
@@ -129,6 +140,27 @@ def _record(head: Mapping[str, Any], entry: EpisodeEntry) -> dict[str, Any]:
 
 def _count_dropped(episode: Episode) -> int:
     return sum(not is_picture(picture) for picture in _pictures(episode))
+
+
+def _harness(report: HarnessReport, name: str) -> dict[str, Any]:
+    return {
+        "requests": report.requests,
+        "prompt_tokens": report.prompt_tokens,
+        "held_tokens": report.held_tokens,
+        "completion_tokens": report.completion_tokens,
+        "origins": list(report.origins),
+        "parents": list(report.parents),
+        **({"log": f"{HARNESS_LOGS}/{name}.log"} if report.log else {}),
+    }
+
+
+def harness_logs(entries: Iterable[EpisodeEntry], purpose: EpisodePurpose, total_step: int) -> dict[str, str]:
+    """The logs of episodes that harnesses played, by their files below the run folder."""
+    return {
+        f"{HARNESS_LOGS}/{purpose.value}-{total_step}-{entry.group}-{entry.episode.index}.log": report.log
+        for entry in entries
+        if (report := entry.episode.harness) is not None and report.log
+    }
 
 
 def _training(record: TrainingRecord) -> dict[str, Any]:
