@@ -19,6 +19,7 @@ from . import guard
 __all__ = ["ProcessEnd", "run_process"]
 
 _GUARD_ENDS_S = 30.0
+_LOOKS_AGAIN_S = 0.05
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "SYSTEMROOT", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 _TROUBLES = {
     "stdout": "its result exceeds 'limits.output_kb' ({output_kb} KiB)",
@@ -139,14 +140,27 @@ async def _end_guard(process: asyncio.subprocess.Process, variables: Mapping[str
                 os.kill(pid, signal.SIGKILL)
         await process.wait()
     if process.returncode:
-        _end_by_mark(f"AGYM_TASK={variables['AGYM_TASK']}".encode())
+        await _end_by_mark(f"AGYM_TASK={variables['AGYM_TASK']}".encode())
 
 
-def _end_by_mark(mark: bytes) -> None:
+async def _end_by_mark(mark: bytes) -> None:
+    """End all processes that have a variable, until there is none: one may start another meanwhile."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_GUARD_ENDS_S):
+            while found := _find_by_mark(mark):
+                for pid in found:
+                    with suppress(OSError):
+                        os.kill(pid, signal.SIGKILL)
+                await asyncio.sleep(_LOOKS_AGAIN_S)
+
+
+def _find_by_mark(mark: bytes) -> list[int]:
+    found = []
     for entry in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
             if mark in entry.read_bytes().split(b"\0"):
-                os.kill(int(entry.parent.name), signal.SIGKILL)
+                found.append(int(entry.parent.name))
+    return found
 
 
 def _explain(end: Mapping[str, object] | None, limits: HarnessLimits, timeout_s: float) -> str:

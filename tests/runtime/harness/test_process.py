@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,10 @@ def left_behind() -> list[str]:
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Any:
     yield
+    # what was killed needs a moment to be gone
+    deadline = time.monotonic() + 60
+    while left_behind() and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert left_behind() == []
 
 
