@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from ..catalog import catalog
 from ..dsl.catalog import EnvironmentInfo
 from ..dsl.publish.reference_docs import explain_key
-from ..dsl.rules.names import UNKNOWN_ENVIRONMENT
-from ..dsl.suggest import did_you_mean
+from ..dsl.rules.names import suggest_environment
 from ..machine import find_browser, find_java
 from ..reporters.quantity import plural
 from ..runtime.backends.registry import installed_versions
@@ -76,7 +75,7 @@ def _describe(name: str, known: Mapping[str, EnvironmentInfo], shell: Shell) -> 
 
 def _require_known(name: str, known: Mapping[str, EnvironmentInfo]) -> None:
     if name not in known:
-        near = did_you_mean(name, known) or UNKNOWN_ENVIRONMENT
+        near = suggest_environment(name, known)
         raise UsageError(f"no environment is called '{name[:40]}'; {near}")
 
 

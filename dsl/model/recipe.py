@@ -445,6 +445,9 @@ class Agent:
     """Actions taken from one reply under `tools`."""
     guided: bool = False
     """Whether only valid actions can be sampled, where the environment lists them; for evaluation, not for training."""
+    show_actions: bool | None = None
+    """Whether each observation ends with the actions that are possible now, where the environment lists them; if not
+    given, a pretrained model is shown them and one made from scratch is not."""
     demonstrations: Count = 0
     """Expert episodes of other training tasks shown in the prompt."""
     on_invalid: OnInvalid = OnInvalid.TELL

@@ -59,6 +59,8 @@ class Player:
     planning: Planning | None = None
     reflection: Reflection | None = None
     guided: bool = False
+    shows_actions: bool = False
+    """An observation ends with the actions that the environment lists."""
     voice: Callable[[EnvSpec], tuple[Chat, AgentFormat]] | None = None
     """Chat and format for an environment with tools of its own."""
 
@@ -235,7 +237,8 @@ class EpisodeRunner:
         return (Message("system", with_paragraphs(*(each.content for each in system), self.examples)), user)
 
     def _truncate(self, observation: Observation) -> str:
-        return self.player.chat.truncate(observation.text, self.limits.observation_tokens)
+        text = self.player.chat.truncate(observation.text, self.limits.observation_tokens)
+        return prompts.add_actions(text, observation.valid_actions) if self.player.shows_actions else text
 
     # --- turns
 

@@ -52,9 +52,11 @@ async def _find_examples(context: StageContext, task: Task) -> str:
 
 
 def _render_example(episode: Episode) -> str:
-    """As the agent would have seen it, without the guide, which it is told anyway."""
-    turns = (f"{turn.reply}\n\n{turn.observation}" for turn in episode.turns)
-    return with_paragraphs(wording.SHOWN, episode.opening[-1].content, *turns)
+    """As the agent would have seen it, each speaker named, without the guide, which it is given anyway."""
+    said = [(wording.ENVIRONMENT, episode.opening[-1].content)]
+    for turn in episode.turns:
+        said += [(wording.AGENT, turn.reply), (wording.ENVIRONMENT, turn.observation)]
+    return with_paragraphs(wording.SHOWN, *(f"{speaker} {text}" for speaker, text in said))
 
 
 async def _play_examples(context: StageContext, name: str) -> Sequence[Episode]:

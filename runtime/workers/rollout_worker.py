@@ -123,6 +123,7 @@ class RolloutWorker:
             planning=agent.planning,
             reflection=agent.reflection,
             guided=agent.guided,
+            shows_actions=bool(agent.show_actions),
             voice=lambda spec: chat_and_format(agent, self._chat, spec),
         )
         envs = await self._envs.all(style.environments)
@@ -206,6 +207,7 @@ class RolloutWorker:
             encode=lru_cache(_COMMANDS)(self._encode),  # an expert says the same few things in all games
             format=form,
             prompt=_text(style.agent.prompt),
+            shows_actions=bool(style.agent.show_actions),
             timeouts=style.timeouts,
             concurrency=ConcurrencyLimits.of(style.timeouts),
             noise=style.noise,

@@ -40,6 +40,7 @@ def demonstrator(words: Any) -> Demonstrator:
         encode=words.encode_known,
         format=format_for(Agent(format=Format.PLAIN)),
         prompt=None,
+        shows_actions=False,
         timeouts=Rollout(retries=0),
         concurrency=ConcurrencyLimits.of(Rollout()),
         noise=0.0,
@@ -102,8 +103,15 @@ def test_a_solution_known_from_the_start_serves_where_there_is_no_advice(demonst
             self.step(actions[0])
             return (*actions, str(self._wanted))
 
-    episode = shown(demonstrator, Scripted)
+    steps: list[tuple[str, str]] = []
+
+    def plan(action: str, then: str) -> str:
+        steps.append((action, then))
+        return action
+
+    episode = shown(replace(demonstrator, format=replace(demonstrator.format, plan=plan)), Scripted)
     assert (episode.ending, episode.success, len(episode.turns)) == (Ending.DONE, True, 2)
+    assert steps == [(steps[0][0], steps[1][0]), (steps[1][0], "")]
     with pytest.raises(NoExpert, match=r"has solutions only from the start .* set 'data\.noise: 0'"):
         shown(replace(demonstrator, noise=0.1), Scripted)
 
