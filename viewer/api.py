@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ..runtime.storage.episode_reader import DamagedEpisode
+from ..runtime.storage.episode_reader import EPISODES, DamagedEpisode
 from . import overview
 from .compare import PURPOSES, compare_packages, compare_recipes, compare_tasks
-from .episode_view import brief_turns, first_difference, turns_of
+from .episode_view import brief_turns, first_difference, read_picture, turns_of
 from .json_log import dump_json, read_document, read_text
 from .metrics import AXES, curves, curves_csv, metric_names
 from .queries import EpisodeFilter, EpisodeSummary, Queries
@@ -168,12 +168,13 @@ def _show_episode(runs: Runs, request: Request) -> Any:
         "next": ids[at + 1] if at + 1 < len(ids) else None,
         "group": [_summary(each) for each in group],
         "turns": turns_of(record, run.decoder),
+        "opening_picture": record.get("picture"),
         "record": record,
     }
 
 
 def _show_turns(runs: Runs, request: Request) -> Any:
-    """Several episodes for reading side by side, each with the first turn in which it differs from the first of them."""
+    """Several episodes side by side, each with the first turn in which it differs from the first of them."""
     run, ids = _run(runs, request.path_params["run"]), _texts(request, "id")
     if not 0 < len(ids) <= _MOST_TOGETHER:
         raise Refused(400, f"'id' names {len(ids)} episodes, of 1 to {_MOST_TOGETHER}")
@@ -195,6 +196,13 @@ def _read_episode(queries: Queries, id_: str) -> tuple[EpisodeSummary, dict[str,
         return summary, queries.record(summary)
     except (DamagedEpisode, KeyError, OSError) as error:
         raise Refused(404, "the file of this episode has changed, or is damaged") from error
+
+
+def _show_picture(runs: Runs, request: Request) -> Response:
+    picture = read_picture(_run(runs, request.path_params["run"]).root / EPISODES, request.path_params["name"])
+    if picture is None:
+        raise Refused(404, "there is no such picture")
+    return Response(picture, media_type="image/png")
 
 
 def _history(runs: Runs, request: Request) -> Any:
@@ -234,6 +242,7 @@ _ANSWERS: Mapping[str, Callable[[Runs, Request], Any]] = {
     "runs/{run}/episodes": _find_episodes,
     "runs/{run}/episodes/{episode:path}": _show_episode,
     "runs/{run}/turns": _show_turns,
+    "runs/{run}/pictures/{name}": _show_picture,
     "runs/{run}/history": _history,
     "runs/{run}/changes": _changes,
     "compare": _compare,

@@ -6,13 +6,14 @@ tokens. What a stranger's line holds in place of numbers becomes null.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from math import exp, isfinite
 from pathlib import Path
 from typing import Any, Protocol
 
-__all__ = ["Decoder", "brief_turns", "first_difference", "open_tokenizer", "turns_of"]
+__all__ = ["Decoder", "brief_turns", "first_difference", "open_tokenizer", "read_picture", "turns_of"]
 
 _FOLDERS = ("model", "start")
 """Of a run, where its tokenizer may lie."""
@@ -20,6 +21,8 @@ _LARGEST_TOKENIZER = 1 << 28
 _LARGEST_ID = 1 << 32
 _MOST_TEXT = 4000
 """Characters of a text that is read side by side."""
+_PNG = b"\x89PNG\r\n\x1a\n"
+_LARGEST_PICTURE = 200_000
 _UNFINISHED = "\ufffd"
 _LARGEST_EXPONENT = 700.0
 
@@ -78,6 +81,7 @@ def turns_of(record: Mapping[str, Any], decoder: Decoder | None) -> list[dict[st
             "reply": turn["reply"],
             "action": turn["action"],
             "observation": turn["observation"],
+            "picture": turn.get("picture"),
             "reward": turn["reward"],
             "state": turn.get("state") or None,
             "seconds": turn.get("seconds"),
@@ -87,6 +91,18 @@ def turns_of(record: Mapping[str, Any], decoder: Decoder | None) -> list[dict[st
         }
         for number, turn in enumerate(record["turns"], 1)
     ]
+
+
+def read_picture(episodes: Path, name: str) -> bytes | None:
+    """Read a picture that an episode names by its hash; None where there is none, or it does not begin as PNG."""
+    if re.fullmatch(r"[0-9a-f]{64}", name) is None:
+        return None
+    file = episodes / "media" / f"{name}.png"
+    try:
+        data = file.read_bytes() if file.is_file() and file.stat().st_size <= _LARGEST_PICTURE else b""
+    except OSError:
+        return None
+    return data if data.startswith(_PNG) else None
 
 
 def brief_turns(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -140,8 +140,8 @@ def _op(op: Mapping[str, Any]) -> dict[str, Any]:
         {"op": str(wire["op"]), "type": str(wire["type"]), "previous": wire["previous"] is True}
         for wire in op["inputs"][:_MOST_OPS]
     ]
-    every = op["every"]
-    return {"id": str(op["id"]), "kind": str(op["kind"]), "every": every if type(every) is int else None, "inputs": wires}
+    every = op["every"] if type(op["every"]) is int else None
+    return {"id": str(op["id"]), "kind": str(op["kind"]), "every": every, "inputs": wires}
 
 
 def event_lines(events: Sequence[Row]) -> list[dict[str, Any]]:
