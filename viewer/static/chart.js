@@ -17,7 +17,7 @@ export function lineChart(options) {
 export class LineChart {
   constructor({ title, x, xLabel, series, borders = [], flags = [], onPick = null, csv = null, note = null, height = 200 }) {
     Object.assign(this, { title, x, xLabel, series, borders, flags, onPick, height });
-    this.at = 0;
+    this.at = Infinity;
     this.plot = null;
     this.canvas = h("div", { class: "plot" });
     this.legend = h("div", { class: "legend", "aria-hidden": "true" });
@@ -45,7 +45,7 @@ export class LineChart {
     canvas.setAttribute("role", "slider");
     canvas.setAttribute("aria-label", textOf(`${this.title} by ${this.xLabel}`));
     canvas.addEventListener("keydown", (event) => this.onKey(event));
-    canvas.addEventListener("focus", () => this.show(this.at));
+    canvas.addEventListener("focus", () => this.show(Math.min(this.at, this.x.length - 1)));
     new ResizeObserver(() => this.resize()).observe(canvas);
     const again = () => this.canvas.isConnected && this.draw();
     document.addEventListener("themechange", again);
@@ -77,7 +77,7 @@ export class LineChart {
         scales: { x: { time: false }, y: { range: rangeOf } },
         legend: { show: false },
         cursor: { y: false, drag: { x: true, y: false } },
-        axes: [this.axis(28), this.axis(56)],
+        axes: [this.axis(28), this.axis(62)],
         series: [{}, ...drawn],
         bands,
         hooks: { draw: [(plot) => this.drawMarks(plot)], setCursor: [(plot) => this.tell(plot.cursor.idx)] },
@@ -197,7 +197,8 @@ export class LineChart {
   tell(at) {
     if (at === null || at === undefined) return;
     this.at = at;
-    const text = `${this.xLabel} ${numberOf(this.x[at])}: ${this.series.map((each) => valueText(each, at)).join(", ")}`;
+    const known = this.series.filter((each) => each.last[at] !== null && each.last[at] !== undefined).map((each) => valueText(each, at));
+    const text = `${this.xLabel} ${numberOf(this.x[at])}: ${known.join(", ") || "not recorded"}`;
     this.readout.textContent = textOf(text) + (this.onPick ? " (click or Enter: episodes)" : "");
     this.canvas.setAttribute("aria-valuenow", String(at));
     this.canvas.setAttribute("aria-valuetext", textOf(text));

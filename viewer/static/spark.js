@@ -15,6 +15,10 @@ export function spark(values, label) {
   return svg(
     "svg",
     { class: "spark", viewBox: `0 0 ${SPARK_WIDTH} ${SPARK_HEIGHT}`, width: SPARK_WIDTH, height: SPARK_HEIGHT, role: "img", "aria-label": label },
-    points.length ? svg("polyline", { points: points.join(" ") }) : null,
+    points.length > 1 ? svg("polyline", { points: points.join(" ") }) : points.map((point) => drawPoint(point.split(","))),
   );
+}
+
+function drawPoint([x, y]) {
+  return svg("circle", { cx: x, cy: y, r: 2.5 });
 }

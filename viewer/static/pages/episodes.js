@@ -170,7 +170,7 @@ function makeInputs(described, query) {
 const COLUMNS = (run) => [
   { title: "Id", cell: (each) => h("a", { class: "open", href: hrefOf(["runs", run, "episodes", each.id]) }, each.id) },
   { title: "Step", numeric: true, cell: (each) => numberOf(each.step) },
-  { title: "Task", cell: (each) => h("a", { href: hrefOf(["runs", run, "task"], { environment: each.environment, task: each.task }) }, `${each.environment} / ${each.task}`) },
+  { title: "Task", cell: (each) => h("a", { class: "task", href: hrefOf(["runs", run, "task"], { environment: each.environment, task: each.task }) }, `${each.environment} / ${each.task}`) },
   { title: "Played for", cell: (each) => `${each.purpose}${each.mode && each.mode !== "sampled" ? `, ${each.mode}` : ""}` },
   { title: "Success", cell: (each) => h("span", { class: each.success ? "badge won" : "badge" }, yesOrNo(each.success)) },
   { title: "Ended by", cell: (each) => each.ending },

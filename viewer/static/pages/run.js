@@ -13,6 +13,8 @@ import { countOf, intervalOf, longText, momentOf, numberOf, orMissing, shareOf }
 const AXIS_LABELS = { step: "step", tokens: "tokens", time: "seconds" };
 const POINTS = 600;
 const MOST_TIMES = 6;
+const MOST_EVALS = 200;
+const MOST_EVENTS = 500;
 
 // Titles and keys; of `time` the keys are those of the longest ops.
 const CHARTS = [
@@ -36,7 +38,7 @@ export async function showRun({ root, parameters, query, signal, title }) {
   const summary = h("p", { class: "muted" });
   const toolbar = h("div", { class: "toolbar" }, h("a", { class: "button", href: hrefOf(["runs", run, "episodes"]) }, "Episodes"), axisChoice());
   fillSlot("run", toolbar, { run, signal });
-  root.replaceChildren(h("h1", {}, described.name), summary, toolbar, h("section", { "aria-label": "Curves" }, charts), below);
+  root.replaceChildren(h("h1", {}, described.name), summary, toolbar, h("section", {}, h("h2", { class: "unseen" }, "Curves"), charts), below);
   const drawn = new Map();
   await draw();
   drawBelow();
@@ -117,6 +119,9 @@ export async function showRun({ root, parameters, query, signal, title }) {
   }
 
   function evaluations() {
+    // the mean of one environment is that environment
+    const isOne = new Set(described.evals.map((each) => each.environment).filter((each) => each !== null)).size === 1;
+    const rows = described.evals.filter((each) => !isOne || each.environment !== null).reverse().slice(0, MOST_EVALS);
     const columns = [
       { title: "Step", numeric: true, cell: (each) => h("a", { href: hrefOf(["runs", run, "episodes"], { step_from: each.total_step, step_to: each.total_step, purpose: "eval" }) }, numberOf(each.total_step)) },
       { title: "Environment", cell: (each) => each.environment ?? "mean of all" },
@@ -125,7 +130,7 @@ export async function showRun({ root, parameters, query, signal, title }) {
       { title: "Interval of 95 %", numeric: true, cell: (each) => intervalOf(each.interval) || "–" },
       { title: "Episodes", numeric: true, cell: (each) => numberOf(each.episodes) },
     ];
-    return h("section", {}, h("h2", {}, "Evaluations"), dataTable({ caption: "Evaluations, newest first", hideCaption: true, columns, rows: [...described.evals].reverse().slice(0, 200), empty: "none yet" }));
+    return h("section", {}, h("h2", {}, "Evaluations"), dataTable({ caption: "Evaluations, newest first", hideCaption: true, columns, rows, empty: "none yet" }));
   }
 
   function time() {
@@ -139,7 +144,7 @@ export async function showRun({ root, parameters, query, signal, title }) {
         { title: "Share of the time", numeric: true, cell: (each) => shareOf(each.share) },
         { title: "", cell: (each) => h("meter", { value: each.share, max: 1, "aria-label": `${each.kind}: ${shareOf(each.share)}` }) },
       ];
-      return h("div", { class: "stage" }, h("h3", {}, `Stage ${stage}`),
+      return h("div", { class: "plan-stage" }, h("h3", {}, `Stage ${stage}`),
         ops.length ? h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Graph of stage ${stage}` }, planGraph(stage, ops, of)) : null,
         h("details", { id: `time-${stage}`, open: !ops.length }, h("summary", {}, `Table of stage ${stage}`), dataTable({ caption: `Time of stage ${stage}`, hideCaption: true, columns, rows: shares, empty: "not recorded" })));
     }));
@@ -152,7 +157,7 @@ export async function showRun({ root, parameters, query, signal, title }) {
       { title: "Kind", cell: (each) => h("span", { class: "badge" }, each.kind.replaceAll("_", " ")) },
       { title: "What", cell: (each) => orMissing(each.text) },
     ];
-    return h("section", {}, h("h2", {}, "Events"), dataTable({ caption: "Events, newest first", hideCaption: true, columns, rows: [...described.events].reverse().slice(0, 500), empty: "none recorded" }));
+    return h("section", {}, h("h2", {}, "Events"), dataTable({ caption: "Events, newest first", hideCaption: true, columns, rows: [...described.events].reverse().slice(0, MOST_EVENTS), empty: "none recorded" }));
   }
 
   function recipe() {

@@ -1,6 +1,6 @@
 // One task over the steps of a run: all attempts, and the last that won beside the first that lost after it.
 import { getJson } from "../api.js";
-import { h } from "../dom.js";
+import { addChildren, h } from "../dom.js";
 import { addKeys } from "../keys.js";
 import { hrefOf } from "../router.js";
 import { dataTable } from "../table.js";
@@ -27,7 +27,7 @@ export async function showTask({ root, parameters, query, signal, title }) {
     { title: "Reward", numeric: true, cell: (each) => numberOf(each.reward), sortKey: (each) => each.reward },
     { title: "Turns", numeric: true, cell: (each) => numberOf(each.turns), sortKey: (each) => each.turns },
   ];
-  root.replaceChildren(
+  addChildren(root, [
     h("h1", {}, `${environment} / ${task}`),
     h("p", {}, summaryOf(episodes)),
     strip(run, episodes),
@@ -35,7 +35,7 @@ export async function showTask({ root, parameters, query, signal, title }) {
     h("h2", {}, "All attempts"),
     h("div", { class: "toolbar" }, compare),
     dataTable({ caption: `Attempts at ${task}`, hideCaption: true, columns, rows: episodes, empty: "no episode of this task is recorded" }),
-  );
+  ]);
   addKeys(signal, [{ key: "c", text: "compare the attempts that are ticked", run: open }]);
 
   function choose(id, box) {
