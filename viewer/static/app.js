@@ -28,7 +28,8 @@ async function show(focus) {
   leave.abort();
   leave = new AbortController();
   const { signal } = leave;
-  const found = findRoute(location.hash);
+  const address = location.hash;
+  const found = findRoute(address);
   const root = h("div", { class: "page" });
   main.replaceChildren(root);
   showTrail(found);
@@ -49,7 +50,7 @@ async function show(focus) {
     clearTimeout(waiting);
   }
   if (!signal.aborted && focus) main.focus({ preventScroll: true });
-  if (!signal.aborted) document.documentElement.dataset.shown = location.hash || "#/";
+  if (!signal.aborted) document.documentElement.dataset.shown = address || "#/";
 }
 
 function showProblem(root, error, title) {

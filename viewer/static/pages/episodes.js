@@ -116,7 +116,6 @@ export async function showEpisodes({ root, parameters, query, signal, title }) {
   function clear() {
     for (const name of FILTERS) query.delete(name);
     for (const input of Object.values(inputs)) input.value = "";
-    inputs.order.value = "newest";
     change();
   }
 
@@ -163,7 +162,7 @@ function makeInputs(described, query) {
     task: text("task"),
     step_from: number("step_from"),
     step_to: number("step_to"),
-    order: h("select", { name: "order" }, ["newest", "oldest"].map((each) => h("option", { value: each, selected: query.get("order") === each }, each))),
+    order: h("select", { name: "order" }, ["newest", "oldest"].map((each) => h("option", { value: each === "newest" ? "" : each, selected: query.get("order") === each }, each))),
   };
 }
 
