@@ -26,10 +26,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from .api import api_routes, json_response
 from .runs import Runs
 
-__all__ = ["HEADERS", "HOST", "STATIC", "create_viewer", "serve_viewer"]
+__all__ = ["FETCHED", "HEADERS", "HOST", "STATIC", "create_viewer", "read_static", "serve_viewer"]
 
 HOST = "127.0.0.1"
 STATIC = Path(__file__).with_name("static")
+FETCHED: Mapping[str, Path] = {
+    name: Path(__file__).parent / "node_modules" / "uplot" / "dist" / name
+    for name in ("uPlot.iife.min.js", "uPlot.min.css")
+}
+"""Files of others by the names that pages know: `make setup` fetches them. Pages do without one that is missing."""
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -67,7 +72,7 @@ def create_viewer(
 ) -> ASGIApp:
     """Make the application; the static files are those that are there now. `more` answers what `abilities` names for
     the pages: what they may do besides looking."""
-    files = _read_static(static)
+    files = read_static(static)
 
     def page(_: Request) -> Response:
         return _static(files, _INDEX)
@@ -80,7 +85,7 @@ def create_viewer(
 
     routes = [
         Route("/", page, methods=["GET"]),
-        Route("/static/{name}", file, methods=["GET"]),
+        Route("/static/{name:path}", file, methods=["GET"]),
         Route("/api/abilities", list_abilities, methods=["GET"]),
         *more,
         *api_routes(runs),
@@ -160,9 +165,11 @@ def _refuse(_: Request, error: Exception) -> Response:
     return json_response({"error": "there is nothing here" if status == 404 else "this cannot be asked"}, status)
 
 
-def _read_static(folder: Path) -> dict[str, tuple[bytes, str]]:
-    files = (file for file in sorted(folder.iterdir()) if file.suffix in _TYPES and file.is_file())
-    return {file.name: (file.read_bytes(), _TYPES[file.suffix]) for file in files}
+def read_static(folder: Path = STATIC) -> dict[str, tuple[bytes, str]]:
+    """Read what pages are made of: each file's content and type by its name, which may have a folder in it."""
+    own = {file.relative_to(folder).as_posix(): file for file in sorted(folder.rglob("*")) if file.suffix in _TYPES}
+    files = {name: file for name, file in {**FETCHED, **own}.items() if file.is_file()}
+    return {name: (file.read_bytes(), _TYPES[file.suffix]) for name, file in files.items()}
 
 
 def _static(files: Mapping[str, tuple[bytes, str]], name: str) -> Response:
