@@ -26,7 +26,7 @@ from .viewed import EVIL, LONG, PLANTED_STEP, PLANTED_TASK, STEPS, played, write
 pytestmark = pytest.mark.heavy
 
 AXE = STATIC.parent / "node_modules" / "axe-core" / "axe.min.js"
-WAIT_S = 8
+WAIT_S = 60
 PAGES = {
     "Runs": "#/",
     "house": "#/runs/house",
@@ -219,9 +219,9 @@ def test_each_chart_has_a_table_and_a_csv(open_page: Open, url: str) -> None:
     page = open_page("#/runs/house")
     charts = page.locator("figure.chart")
     assert charts.count() == 8
-    assert page.locator("figure.chart canvas").count() == sum(
-        "not recorded" not in text for text in page.locator(".readout").all_inner_texts()
-    )
+    recorded = [text for text in page.locator(".readout").all_inner_texts() if text != "not recorded"]
+    assert 0 < len(recorded) < 8
+    assert page.locator("figure.chart canvas").count() == len(recorded)
     loss = charts.filter(has=page.get_by_role("heading", name="Loss"))
     loss.get_by_text("Table of Loss").click()
     expect(loss.get_by_role("row")).to_have_count(STEPS + 1)
@@ -252,7 +252,7 @@ def test_tokens_are_shaded_by_more_than_colour_and_tell_what_is_known(open_page:
     tokens.first.focus()
     page.keyboard.press("ArrowRight")
     facts = page.locator(".token-facts")
-    for fact in ("2 of 3", "4", '" door"', "-3.25", "-1.6", "-0.5", "449", "yes"):
+    for fact in ("2 of 3", "4", '" door"', "-1.25", "-1.6", "-0.5", "449", "yes"):
         expect(facts).to_contain_text(fact)
     tokens.last.hover()
     expect(facts).to_contain_text("3 of 3")
@@ -286,6 +286,7 @@ def test_a_planted_failure_is_found_by_the_documented_path(open_page: Open) -> N
     page = open_page("#/")
     page.get_by_role("link", name="house").click()
     page.get_by_role("main").get_by_role("link", name="Episodes").click()
+    wait_shown(page, "#/runs/house/episodes")
     page.get_by_label("Success").select_option("false")
     page.get_by_label("Step from").fill(str(PLANTED_STEP))
     expect(page.locator("p.count")).to_have_text(f"1 to 50 of {STEPS - PLANTED_STEP + 1}")
@@ -293,9 +294,10 @@ def test_a_planted_failure_is_found_by_the_documented_path(open_page: Open) -> N
     page.get_by_text(f"Won at step {PLANTED_STEP - 1}, lost at step {PLANTED_STEP}").wait_for()
     differing = page.locator("tr.differs")
     assert "first difference" in differing.inner_text()
-    assert [text.strip() for text in differing.locator("td").all_inner_texts()] == [
-        "open door\nIt is open.\nreward 1", "differs: kick door\nIt does not move.",
-    ]  # fmt: skip
+    assert [" ".join(text.split()) for text in differing.locator("td").all_inner_texts()] == [
+        "open door It is open. reward 1",
+        "differs: kick door It does not move.",
+    ]
 
 
 def test_an_episode_that_is_appended_is_seen(open_page: Open, folder: Path) -> None:

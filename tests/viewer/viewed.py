@@ -63,7 +63,7 @@ def played(step: int, task: int, **changes: Any) -> dict[str, Any]:
     ids = [0, 0, *words[0], 0, 0, *words[1]]
     sampled = [0, 0, 1, 1, 1, 0, 0, 1, 1, 1]
     segment = {
-        "ids": ids, "sampled": sampled, "logprobs": [-0.05 - 0.4 * at * each for at, each in enumerate(sampled)],
+        "ids": ids, "sampled": sampled, "logprobs": [-0.05 - 0.4 * (at % 5) * each for at, each in enumerate(sampled)],
         "versions": [step - 1 if each else -1 for each in sampled],
         "learner_logprobs": [-0.2 * at * each for at, each in enumerate(sampled)],
     }  # fmt: skip
@@ -118,5 +118,5 @@ def _write_tokenizer(root: Path) -> None:
     model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": _WORDS[0]}
     append_lines(
         root / "start" / "tokenizer.json",
-        {"version": "1.0", **dict.fromkeys(parts), "added_tokens": [], "model": model},
+        {"version": "1.0", **dict.fromkeys(parts), "added_tokens": [], "model": model, "decoder": {"type": "Fuse"}},
     )

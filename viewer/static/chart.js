@@ -62,8 +62,9 @@ export class LineChart {
     this.legend.replaceChildren(...this.series.map((each, at) => legendOf(each, at)));
     this.plot?.destroy();
     this.plot = null;
-    this.canvas.hidden = !globalThis.uPlot || !this.x.length;
-    if (!this.x.length) this.readout.textContent = "not recorded";
+    const isEmpty = !this.series.some(({ last }) => (last ?? []).some((value) => value !== null));
+    this.canvas.hidden = !globalThis.uPlot || isEmpty;
+    if (isEmpty) this.readout.textContent = "not recorded";
     else if (globalThis.uPlot && this.canvas.clientWidth) this.makePlot();
   }
 
