@@ -34,27 +34,29 @@ WORDS = (Path(__file__).parents[1] / "LICENSE").read_text(encoding="utf-8").lowe
 """For texts."""
 
 
-def episode(draws: Random, task: int, index: int) -> Episode:
+def episode(
+    draws: Random, task: int, index: int, *, turns: int | None = None, reply: int = REPLY, answer: int = ANSWER
+) -> Episode:
     """An episode whose tokens take as much of its line as those of a run."""
     generator = np.random.default_rng(draws.randrange(2**32))
-    num_turns = draws.randint(2, 2 * TURNS - 2)
-    turns, ids, sampled = list[Turn](), PROMPT, [False] * PROMPT
+    num_turns = turns or draws.randint(2, 2 * TURNS - 2)
+    played, ids, sampled = list[Turn](), PROMPT, [False] * PROMPT
     for number in range(num_turns):
-        turns.append(
+        played.append(
             Turn(
                 segment=0,
                 start=ids,
-                end=ids + REPLY,
-                reply=text(draws, 9),
+                end=ids + reply,
+                reply=text(draws, reply * 3 // 4),
                 action=text(draws, 3) if draws.random() < 0.95 else None,
-                observation=text(draws, 10),
+                observation=text(draws, answer * 3 // 4),
                 reward=0.0,
                 state=f"shown-{draws.randrange(2**64):016x}",
                 sampling_s=0.2,
                 env_s=0.001 * number,
             )
         )
-        sampled += [True] * REPLY + [False] * ANSWER
+        sampled += [True] * reply + [False] * answer
         ids = len(sampled)
     mask = np.array(sampled)
     success = draws.random() < 0.4
@@ -69,9 +71,9 @@ def episode(draws: Random, task: int, index: int) -> Episode:
                 versions=np.where(mask, task % 1000, -1).astype(np.int32),
             ),
         ),
-        turns=tuple(turns),
+        turns=tuple(played),
         ending=Ending.DONE if success else Ending.HORIZON,
-        horizon=2 * TURNS,
+        horizon=2 * num_turns,
         score=float(success),
         success=success,
         opening=(Message("system", "You play a game."), Message("user", text(draws, 25))),

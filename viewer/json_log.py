@@ -20,6 +20,8 @@ _LARGEST = 1 << 30
 """Bytes of a log."""
 _LARGEST_TEXT = 1 << 22
 """Bytes of a text or a document."""
+_TOGETHER = 1000
+"""Lines that are parsed at once."""
 _TAIL = 64
 """Bytes before the place that was reached, by which a file is known again."""
 
@@ -56,7 +58,7 @@ class JsonLog:
             file.seek(self._position)
             data = file.read(_LARGEST - self._position)
             whole = data[: data.rfind(b"\n") + 1]
-            self._rows += [row for line in whole.split(b"\n") if (row := _parse(line)) is not None]
+            self._rows += _parse_lines(whole.split(b"\n"))
             self._position += len(whole)
             self._tail = (self._tail + whole)[-min(_TAIL, self._position) :] if self._position else b""
 
@@ -94,6 +96,20 @@ def dump_json(value: Any) -> bytes:
         return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
     except ValueError:
         return json.dumps(_without_nan(value), allow_nan=False, separators=(",", ":")).encode()
+
+
+def _parse_lines(lines: Sequence[bytes]) -> list[Row]:
+    """Parse many lines as one list, so that their rows share their keys, or one by one where one of them is damaged."""
+    rows = list[Row]()
+    for start in range(0, len(lines), _TOGETHER):
+        some = [line for line in lines[start : start + _TOGETHER] if line.strip()]
+        try:
+            parsed = json.loads(b"[%s]" % b",".join(some))
+        except (ValueError, RecursionError):
+            parsed = []
+        is_sound = len(parsed) == len(some) and all(isinstance(row, dict) for row in parsed)
+        rows += parsed if is_sound else [row for line in some if (row := _parse(line)) is not None]
+    return rows
 
 
 def _parse(line: bytes) -> Row | None:

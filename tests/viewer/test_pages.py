@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -35,6 +36,7 @@ PAGES = {
     "house / door-7": "#/runs/house/task?environment=house&task=door-7",
     "house / door-6": "#/runs/house/turns?id=train-450-6&id=train-450-7",
     "Compare two runs": "#/compare?a=house&b=door",
+    "Curves of 2 runs": "#/curves?run=house&run=door&key=train/loss",
     "This cannot be shown": "#/nowhere",
 }
 """Addresses by their first headings."""
@@ -51,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def url(folder: Path) -> Iterator[str]:
     """The address of a server, which is started and ended once."""
     command = [sys.executable, "-P", "-m", "agym", "view", str(folder), "--no-browser"]
-    environ = {**os.environ, "XDG_CACHE_HOME": str(folder.parent / "cache")}
+    environ = {**os.environ, **{f"XDG_{kind}_HOME": str(folder.parent / kind) for kind in ("CACHE", "DATA")}}
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -197,6 +199,22 @@ def test_two_runs_are_chosen_and_compared_by_keyboard(open_page: Open) -> None:
     expect(page.get_by_role("table", name="Packages of different versions")).to_contain_text("2.13")
 
 
+def test_runs_have_their_curves_in_one_chart(open_page: Open) -> None:
+    page = open_page("#/")
+    for name in ("house", "door"):
+        page.get_by_role("checkbox", name=f"compare {name}").check()
+    page.keyboard.press("v")
+    wait_shown(page, "#/curves?run=house&run=door")
+    chart = page.get_by_role("slider", name="rollout/success by step")
+    chart.focus()
+    page.keyboard.press("End")
+    assert re.search(rf"step {STEPS}: house {STEPS // 10} .*, door 1$", str(chart.get_attribute("aria-valuetext")))
+    page.get_by_label("Metric").fill("timing_s/rollout")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="timing_s/rollout")).to_be_visible()
+    assert "key=timing_s" in page.url
+
+
 def test_a_point_of_a_curve_leads_to_the_episodes_of_its_step(open_page: Open) -> None:
     page = open_page("#/runs/house")
     chart = page.get_by_role("slider", name="Success by step")
@@ -270,6 +288,30 @@ def test_filters_stand_in_the_address_and_a_wrong_expression_is_explained_in_pla
     page.reload()
     expect(page.locator("p.count")).to_have_text("1 to 2 of 2")
     assert page.get_by_label("Where").input_value() == f"total_step >= {STEPS - 1} and turns > 1"
+
+
+def test_an_episode_is_tagged_found_by_its_tag_and_given_as_sft_data(open_page: Open, url: str) -> None:
+    address = "#/runs/house/episodes/train-450-3"
+    page = open_page(address)
+    page.keyboard.press("+")
+    page.keyboard.type("good one")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="take away tag good one").wait_for()
+    visit(page, "#/runs/house/episodes")
+    page.get_by_text("Tagged", exact=True).click()
+    page.get_by_role("listitem").get_by_role("link", name="train-450-3").wait_for()
+    exported = page.get_by_role("link", name="SFT data of 1").get_attribute("href")
+    (line,) = page.request.get(f"{url}{exported}").text().splitlines()
+    assert json.loads(line)["task"] == "door-3"
+    visit(page, address)
+    page.get_by_role("button", name="take away tag good one").click()
+    expect(page.get_by_role("button", name="take away tag good one")).to_have_count(0)
+
+
+def test_a_replay_that_cannot_be_says_why_on_its_page(open_page: Open) -> None:
+    page = open_page("#/runs/house/episodes/train-450-3", is_clean=False)
+    page.get_by_role("button", name="Replay").click()
+    expect(page.locator("output.said").first).to_contain_text("house")
 
 
 def test_pages_of_episodes_go_on_and_back(open_page: Open) -> None:

@@ -13,10 +13,19 @@ export function urlOf(path, query) {
   return `api/${written}${text ? `?${text}` : ""}`;
 }
 
-export async function getJson(path, query, signal) {
+export function getJson(path, query, signal) {
+  return askJson(urlOf(path, query), { signal });
+}
+
+export function postJson(path, body, signal) {
+  return askJson(urlOf(path), { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal });
+}
+
+async function askJson(address, options) {
+  const { signal } = options;
   let answered;
   try {
-    answered = await fetch(urlOf(path, query), { signal });
+    answered = await fetch(address, options);
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new ApiError(0, "the server does not answer: is `agym view` still running?");

@@ -1,9 +1,11 @@
 // Starts the pages: routes, keys, light and dark.
+import { addActions } from "./actions.js";
 import { addChildren, h } from "./dom.js";
 import { addKeys, listenToKeys, showKeys } from "./keys.js";
 import { addRoute, findRoute, hrefOf } from "./router.js";
 import { textOf } from "./text.js";
 import { showCompare } from "./pages/compare.js";
+import { showCurves } from "./pages/curves.js";
 import { showEpisode } from "./pages/episode.js";
 import { showEpisodes } from "./pages/episodes.js";
 import { showRun } from "./pages/run.js";
@@ -23,6 +25,7 @@ addRoute("/runs/:run/episodes/:episode", showEpisode);
 addRoute("/runs/:run/turns", showSideBySide);
 addRoute("/runs/:run/task", showTask);
 addRoute("/compare", showCompare);
+addRoute("/curves", showCurves);
 
 async function show(focus) {
   leave.abort();
@@ -101,4 +104,4 @@ setTheme(themeOf());
 listenToKeys();
 addEventListener("hashchange", () => { scrollTo(0, 0); show(true); });
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
-show(false);
+addActions().finally(() => show(false));

@@ -15,8 +15,8 @@ export function lineChart(options) {
 }
 
 export class LineChart {
-  constructor({ title, x, xLabel, series, borders = [], flags = [], onPick = null, csv = null, note = null, height = 200 }) {
-    Object.assign(this, { title, x, xLabel, series, borders, flags, onPick, height });
+  constructor({ title, x, xLabel, series, borders = [], flags = [], onPick = null, csv = null, note = null, height = 200, carries = false }) {
+    Object.assign(this, { title, x, xLabel, series, borders, flags, onPick, height, carries });
     this.at = Infinity;
     this.plot = null;
     this.canvas = h("div", { class: "plot" });
@@ -198,11 +198,19 @@ export class LineChart {
   tell(at) {
     if (at === null || at === undefined) return;
     this.at = at;
-    const known = this.series.filter((each) => each.last[at] !== null && each.last[at] !== undefined).map((each) => valueText(each, at));
+    const known = this.series.map((each) => [each, this.placeOf(each, at)]).filter(([, place]) => place >= 0).map(([each, place]) => valueText(each, place));
     const text = `${this.xLabel} ${numberOf(this.x[at])}: ${known.join(", ") || "not recorded"}`;
     this.readout.textContent = textOf(text) + (this.onPick ? " (click or Enter: episodes)" : "");
     this.canvas.setAttribute("aria-valuenow", String(at));
     this.canvas.setAttribute("aria-valuetext", textOf(text));
+  }
+
+  // Where the value stands that a series has at a place: there, or, where series have places of their own, before it.
+  placeOf(each, at) {
+    const isKnown = (place) => each.last[place] !== null && each.last[place] !== undefined;
+    let place = at;
+    while (this.carries && place >= 0 && !isKnown(place)) place -= 1;
+    return place >= 0 && isKnown(place) ? place : -1;
   }
 
   pick(at) {

@@ -20,7 +20,7 @@ export async function showCompare({ root, query, title, signal }) {
   const found = await getJson(["compare"], { a, b }, signal);
   const name = (id) => runs.find((run) => run.id === id)?.name ?? id;
   title(`${name(a)} and ${name(b)}`);
-  root.append(tally(found), tasks(found, a, b), recipe(found), packages(found));
+  root.append(h("p", {}, h("a", { href: hrefOf(["curves"], { run: [a, b] }) }, "Curves of both")), tally(found), tasks(found, a, b), recipe(found), packages(found));
 }
 
 function choices(runs, a, b) {

@@ -14,6 +14,7 @@ export async function showRuns({ root, signal, title }) {
   let { runs } = await getJson(["runs"], {}, signal);
   const chosen = new Set();
   const compare = h("button", { type: "button", disabled: true, onclick: () => open() }, "Compare two runs");
+  const curves = h("button", { type: "button", disabled: true, onclick: () => openCurves() }, "Curves together");
   const place = h("div", {});
 
   function open() {
@@ -21,10 +22,15 @@ export async function showRuns({ root, signal, title }) {
     if (chosen.size === 2) location.hash = hrefOf(["compare"], { a, b });
   }
 
+  function openCurves() {
+    if (chosen.size) location.hash = hrefOf(["curves"], { run: [...chosen] });
+  }
+
   function choose(run, isChosen) {
     if (isChosen) chosen.add(run);
     else chosen.delete(run);
     compare.disabled = chosen.size !== 2;
+    curves.disabled = !chosen.size;
   }
 
   const columns = [
@@ -39,8 +45,11 @@ export async function showRuns({ root, signal, title }) {
   ];
   const draw = () => place.replaceChildren(dataTable({ caption: "Runs, with success in % and its interval of 95 %", columns, rows: runs, empty: "no runs" }));
   draw();
-  root.replaceChildren(h("h1", {}, "Runs"), h("div", { class: "toolbar" }, compare), place);
-  addKeys(signal, [{ key: "c", text: "compare the two runs that are ticked", run: open }]);
+  root.replaceChildren(h("h1", {}, "Runs"), h("div", { class: "toolbar" }, compare, curves), place);
+  addKeys(signal, [
+    { key: "c", text: "compare the two runs that are ticked", run: open },
+    { key: "v", text: "curves of the runs that are ticked, together", run: openCurves },
+  ]);
   watch();
 
   async function watch() {
