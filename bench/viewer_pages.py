@@ -205,15 +205,13 @@ def append_one(url: str, run: Path) -> None:
         total_step=step,
         stage="appended",
     )
-    log = run / EPISODES / TRAIN_LOG
-    size = log.stat().st_size
     started = time.perf_counter()
-    with log.open("ab") as file:
+    # it stays: a file that is cut is another, and read anew
+    with (run / EPISODES / TRAIN_LOG).open("ab") as file:
         file.write(compress_member(step, lines))
     while ask(url, "runs/million")["num_episodes"] == before:
         time.sleep(0.02)
     print(f"a line that was appended is seen after {time.perf_counter() - started:.2f} s")
-    os.truncate(log, size)
 
 
 def open_pages(page: Page, url: str, times: int) -> None:

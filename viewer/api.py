@@ -76,7 +76,7 @@ def _list_runs(runs: Runs, _: Request) -> Any:
 
 
 def _run_line(run: Run) -> dict[str, Any]:
-    line = {"id": run.id, "name": _name(run), **overview.summarize_rows(run.metrics.rows())}
+    line = {"id": run.id, "name": _name(run), **overview.summarize(run.metrics.table())}
     started = read_document(run.root / "manifest.json").get("started_at")
     line["time"] = started if line["time"] is None and isinstance(started, float) else line["time"]
     return {**line, "ended": overview.describe_ending(run.root, run.events.rows())}
@@ -84,7 +84,7 @@ def _run_line(run: Run) -> dict[str, Any]:
 
 def _describe_run(runs: Runs, request: Request) -> Any:
     run = _run(runs, request.path_params["run"])
-    rows = run.metrics.rows()
+    table = run.metrics.table()
     with run.queries() as (index, queries):
         counts = {"num_episodes": index.count, "num_damaged": index.num_damaged}
         columns = {column: queries.names(column) for column in _COLUMNS}
@@ -92,12 +92,12 @@ def _describe_run(runs: Runs, request: Request) -> Any:
         "id": run.id,
         "name": _name(run),
         "recipe": read_text(run.root / "recipe.yaml") or "",
-        "stages": overview.stages(rows),
-        "ops": overview.ops_by_stage(rows),
+        "stages": overview.stages(table),
+        "ops": overview.ops_by_stage(table),
         "plan": overview.describe_plan(read_document(run.root / "plan.json")),
         "events": overview.event_lines(run.events.rows()),
-        "evals": overview.evaluations(rows),
-        "keys": metric_names(rows),
+        "evals": overview.evaluations(table),
+        "keys": metric_names(table),
         "columns": columns,
         **counts,
     }
@@ -107,14 +107,14 @@ def _curves(runs: Runs, request: Request) -> Any:
     run = _run(runs, request.path_params["run"])
     axis = _one_of(request, "x", tuple(AXES))
     points = _whole(request, "points", 600, 1, _MOST_POINTS)
-    return curves(run.metrics.rows(), _keys(request), axis, points)
+    return curves(run.metrics.table(), _keys(request), axis, points)
 
 
 def _curves_csv(runs: Runs, request: Request) -> Response:
     run = _run(runs, request.path_params["run"])
-    rows = run.metrics.rows()
+    table = run.metrics.table()
     headers = {"Content-Disposition": f'attachment; filename="{run.id}.csv"'}
-    return Response(curves_csv(rows, _keys(request) or metric_names(rows)), media_type="text/csv", headers=headers)
+    return Response(curves_csv(table, _keys(request) or metric_names(table)), media_type="text/csv", headers=headers)
 
 
 def _find_episodes(runs: Runs, request: Request) -> Any:

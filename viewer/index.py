@@ -16,9 +16,12 @@ from typing import Self
 
 from .reader import EpisodeRow, Place, ReadChunk, list_files, read_rows
 
-__all__ = ["EpisodeIndex"]
+__all__ = ["FACETS", "EpisodeIndex"]
 
-_FORMAT = 1
+FACETS = ("environment", "stage", "ending", "purpose", "mode")
+"""Columns of few names."""
+
+_FORMAT = 2
 """Of the tables below; another number throws an index away."""
 _TAIL = 64
 """Bytes before the place that was reached, by which a file is known again."""
@@ -42,6 +45,8 @@ CREATE TABLE files (
     number INTEGER PRIMARY KEY, name TEXT UNIQUE, inode INTEGER, position INTEGER, tail BLOB, damaged INTEGER
 );
 CREATE TABLE names (number INTEGER PRIMARY KEY, name TEXT UNIQUE);
+-- which names a column has, so that a filter can offer them without a look at all episodes
+CREATE TABLE facets (facet TEXT, number INTEGER, PRIMARY KEY (facet, number)) WITHOUT ROWID;
 -- what filters read, the most asked for first; texts by their number in `names`
 CREATE TABLE episodes (
     number INTEGER PRIMARY KEY, success INTEGER, turns INTEGER, reward REAL, step INTEGER, ending INTEGER,
@@ -151,7 +156,7 @@ class EpisodeIndex:
     def _clear(self) -> None:
         with self._transaction():
             self._names.clear()
-            for table in ("files", "names", "episodes", "details"):
+            for table in ("files", "names", "facets", "episodes", "details"):
                 self.database.execute(f"DELETE FROM {table}")
             self.database.execute("INSERT INTO words(words) VALUES ('delete-all')")
 
@@ -189,6 +194,11 @@ class EpisodeIndex:
             self.database.executemany(
                 "INSERT INTO words(rowid, text) VALUES (?, ?)",
                 ((at, row.text) for at, row in enumerate(rows, number + 1)),
+            )
+            facets = {(facet, name) for row in rows for facet in FACETS if (name := getattr(row, facet)) is not None}
+            self.database.executemany(
+                "INSERT OR IGNORE INTO facets VALUES (?, ?)",
+                sorted((facet, self._number_of(name)) for facet, name in facets),
             )
             end = pending[-1].chunk.end
             self.database.execute(

@@ -6,13 +6,22 @@ What a stranger's file holds is not trusted: a line that is no object is left ou
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import isfinite
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-__all__ = ["JsonLog", "Row", "dump_json", "number_of", "read_document", "read_text"]
+__all__ = [
+    "JsonLog",
+    "LineReader",
+    "Row",
+    "dump_json",
+    "number_of",
+    "parse_lines",
+    "read_document",
+    "read_text",
+]
 
 Row = dict[str, Any]
 
@@ -26,44 +35,58 @@ _TAIL = 64
 """Bytes before the place that was reached, by which a file is known again."""
 
 
+class LineReader:
+    """Reads the lines of a file on, as they are appended; a last line that is not whole is left for the next time."""
+
+    def __init__(self, path: Path, inode: int = 0, position: int = 0, tail: bytes = b"") -> None:
+        self._path = path
+        self.inode, self.position, self.tail = inode, position, tail
+
+    def read_on(self) -> tuple[bool, list[bytes]]:
+        """Return whether what was read before is void, as the file is another or none, and the lines from there on."""
+        try:
+            return self._read_on()
+        except OSError:
+            return self._begin(0), []
+
+    def _read_on(self) -> tuple[bool, list[bytes]]:
+        if not self._path.is_file():  # nor is a pipe opened, which would wait
+            return self._begin(0), []
+        is_void = False
+        with self._path.open("rb") as file:
+            status = self._path.stat()
+            start = max(self.position - _TAIL, 0)
+            file.seek(start)
+            if status.st_ino != self.inode or file.read(self.position - start) != self.tail:
+                is_void = self._begin(status.st_ino)
+            file.seek(self.position)
+            data = file.read(_LARGEST - self.position)
+        whole = data[: data.rfind(b"\n") + 1]
+        self.position += len(whole)
+        self.tail = (self.tail + whole[-_TAIL:])[-min(_TAIL, self.position) :] if self.position else b""
+        return is_void, whole.split(b"\n")
+
+    def _begin(self, inode: int) -> bool:
+        self.inode, self.position, self.tail = inode, 0, b""
+        return True
+
+
 class JsonLog:
     """The rows of a file of JSON lines; only what was appended is read again."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._reader = LineReader(path)
         self._lock = Lock()
         self._rows: list[Row] = []
-        self._inode = self._position = 0
-        self._tail = b""
 
     def rows(self) -> Sequence[Row]:
-        """Read on; return all rows. A last line that is not whole is left for the next time."""
+        """Read on; return all rows."""
         with self._lock:
-            try:
-                self._read_on()
-            except OSError:
-                self._begin(0)
+            is_void, lines = self._reader.read_on()
+            self._rows = [] if is_void else self._rows
+            for rows in parse_lines(lines):
+                self._rows += rows
             return list(self._rows)
-
-    def _read_on(self) -> None:
-        if not self._path.is_file():  # nor is a pipe opened, which would wait
-            self._begin(0)
-            return
-        with self._path.open("rb") as file:
-            status = self._path.stat()
-            start = max(self._position - _TAIL, 0)
-            file.seek(start)
-            if status.st_ino != self._inode or file.read(self._position - start) != self._tail:
-                self._begin(status.st_ino)
-            file.seek(self._position)
-            data = file.read(_LARGEST - self._position)
-            whole = data[: data.rfind(b"\n") + 1]
-            self._rows += _parse_lines(whole.split(b"\n"))
-            self._position += len(whole)
-            self._tail = (self._tail + whole)[-min(_TAIL, self._position) :] if self._position else b""
-
-    def _begin(self, inode: int) -> None:
-        self._rows, self._inode, self._position, self._tail = [], inode, 0, b""
 
 
 def read_text(path: Path) -> str | None:
@@ -98,9 +121,8 @@ def dump_json(value: Any) -> bytes:
         return json.dumps(_without_nan(value), allow_nan=False, separators=(",", ":")).encode()
 
 
-def _parse_lines(lines: Sequence[bytes]) -> list[Row]:
-    """Parse many lines as one list, so that their rows share their keys, or one by one where one of them is damaged."""
-    rows = list[Row]()
+def parse_lines(lines: Sequence[bytes]) -> Iterator[list[Row]]:
+    """Parse lines, many as one list, so that their rows share their keys, or one by one where one is damaged."""
     for start in range(0, len(lines), _TOGETHER):
         some = [line for line in lines[start : start + _TOGETHER] if line.strip()]
         try:
@@ -108,8 +130,7 @@ def _parse_lines(lines: Sequence[bytes]) -> list[Row]:
         except (ValueError, RecursionError):
             parsed = []
         is_sound = len(parsed) == len(some) and all(isinstance(row, dict) for row in parsed)
-        rows += parsed if is_sound else [row for line in some if (row := _parse(line)) is not None]
-    return rows
+        yield parsed if is_sound else [row for line in some if (row := _parse(line)) is not None]
 
 
 def _parse(line: bytes) -> Row | None:

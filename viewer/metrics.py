@@ -1,14 +1,15 @@
-"""From rows of `metrics.jsonl` to curves (low, high and last of each bucket, so that no extreme is lost) and CSV."""
+"""From the table of a run to curves (low, high and last of each bucket, so that no extreme is lost) and CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
-from math import isfinite
+from itertools import accumulate, pairwise
+from math import isfinite, isnan
 from typing import Any
 
-from .json_log import Row, number_of
+from .metric_table import MetricTable, plain
 
 __all__ = ["AXES", "curves", "curves_csv", "metric_names"]
 
@@ -16,33 +17,39 @@ _PLACES = ("total_step", "stage", "time")
 """What opens a row of the CSV."""
 
 
-def metric_names(rows: Sequence[Row]) -> list[str]:
+def metric_names(table: MetricTable) -> list[str]:
     """List the keys that hold a number in some row."""
-    return sorted({key for row in rows for key in row if number_of(row, key) is not None} - {"total_step", "time"})
+    return sorted({*table.names()} - {"total_step", "time"})
 
 
-def curves(rows: Sequence[Row], keys: Sequence[str], axis: str, points: int) -> dict[str, Any]:
+def curves(table: MetricTable, keys: Sequence[str], axis: str, points: int) -> dict[str, Any]:
     """Compute curves of at most so many points; those of one bucket stand at its last place."""
-    placed = [(at, row) for at, row in zip(AXES[axis](rows), rows, strict=True) if at is not None]
-    placed.sort(key=lambda each: each[0])
-    buckets = _buckets([at for at, _ in placed], points)
-    return {
-        "x": [placed[end - 1][0] for _, end in buckets],
-        "series": {key: _series([number_of(row, key) for _, row in placed], buckets) for key in keys},
-    }
+    places = AXES[axis](table)
+    order = [row for row, at in enumerate(places) if not isnan(at)]
+    is_sorted = all(places[row] <= places[after] for row, after in pairwise(order))
+    if not is_sorted:
+        order.sort(key=places.__getitem__)
+    placed = [places[row] for row in order]
+    buckets = _buckets(placed, points)
+    is_whole = is_sorted and len(order) == table.count
+    series = {}
+    for key in keys:
+        column = table.column(key)
+        series[key] = _series(column if is_whole else [column[row] for row in order], buckets)
+    return {"x": [plain(placed[end - 1]) for _, end in buckets], "series": series}
 
 
-def curves_csv(rows: Sequence[Row], keys: Sequence[str]) -> str:
+def curves_csv(table: MetricTable, keys: Sequence[str]) -> str:
     """Write every row that has one of the keys."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow([*_PLACES, *map(_cell, keys)])
-    for row in rows:
-        values = [number_of(row, key) for key in keys]
-        if any(value is not None for value in values):
-            writer.writerow(
-                [number_of(row, "total_step"), _cell(row.get("stage", "")), number_of(row, "time"), *values]
-            )
+    for stage, start, end in table.stages():
+        for row in range(start, end):
+            values = [table.number(key, row) for key in keys]
+            if any(value is not None for value in values):
+                step, time = table.number("total_step", row), table.number("time", row)
+                writer.writerow([step, _cell(stage or ""), time, *values])
     return text.getvalue()
 
 
@@ -62,10 +69,11 @@ def _buckets(places: Sequence[float], points: int) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], len(numbers)], strict=True))
 
 
-def _series(values: Sequence[float | None], buckets: Sequence[tuple[int, int]]) -> dict[str, list[float | None]]:
+def _series(values: Sequence[float], buckets: Sequence[tuple[int, int]]) -> dict[str, list[float | None]]:
     low, high, last = list[float | None](), list[float | None](), list[float | None]()
     for start, end in buckets:
-        known = [value for value in values[start:end] if value is not None]
+        # what is not itself is NaN
+        known = [value for value in values[start:end] if value == value]
         low.append(min(known, default=None))
         high.append(max(known, default=None))
         last.append(known[-1] if known else None)
@@ -81,27 +89,23 @@ def _cell(value: object) -> str:
 # --- axes ----------------------------------------------------------------------------------------------------------
 
 
-def _steps(rows: Sequence[Row]) -> list[float | None]:
-    return [number_of(row, "total_step") for row in rows]
+def _steps(table: MetricTable) -> Sequence[float]:
+    return table.column("total_step")
 
 
-def _tokens(rows: Sequence[Row]) -> list[float | None]:
+def _tokens(table: MetricTable) -> Sequence[float]:
     """Tokens that were sampled to train on, up to and with the row."""
-    total, places = 0.0, list[float | None]()
-    for row in rows:
-        total += number_of(row, "rollout/tokens") or 0
-        places.append(total)
-    return places
+    return list(accumulate(0.0 if isnan(value) else value for value in table.column("rollout/tokens")))
 
 
-def _seconds(rows: Sequence[Row]) -> list[float | None]:
+def _seconds(table: MetricTable) -> Sequence[float]:
     """Seconds since the first row."""
-    times = [number_of(row, "time") for row in rows]
-    first = next((time for time in times if time is not None), 0.0)
-    return [None if time is None else time - first for time in times]
+    times = table.column("time")
+    first = next((time for time in times if not isnan(time)), 0.0)
+    return [time - first for time in times]
 
 
-AXES: Mapping[str, Callable[[Sequence[Row]], list[float | None]]] = {
+AXES: Mapping[str, Callable[[MetricTable], Sequence[float]]] = {
     "step": _steps,
     "tokens": _tokens,
     "time": _seconds,

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import groupby
+from itertools import product
+from math import isnan
 from pathlib import Path
 from typing import Any
 
 from .json_log import Row, number_of
+from .metric_table import MetricTable, plain
 from .metrics import curves
 
 __all__ = [
@@ -23,7 +25,7 @@ __all__ = [
     "event_lines",
     "ops_by_stage",
     "stages",
-    "summarize_rows",
+    "summarize",
 ]
 
 _SPARK_POINTS = 40
@@ -36,91 +38,99 @@ _NOT_OPS = ("step",)
 """Under `timing_s/`, and no op."""
 
 
-def summarize_rows(rows: Sequence[Row]) -> dict[str, Any]:
+def summarize(table: MetricTable) -> dict[str, Any]:
     """Where a run is, and how well it does by its newest evaluation, or else by what it trains on."""
-    last: Row = next((row for row in reversed(rows) if number_of(row, "step") is not None), rows[-1] if rows else {})
-    success, interval = _success(rows)
-    spark = "rollout/success" if any("rollout/success" in row for row in rows) else "eval/success"
-    series = curves(rows, [spark], "step", _SPARK_POINTS)["series"][spark]["last"]
+    newest = table.count - 1
+    trained = table.last("step")
+    last = newest if trained is None else trained
+    success, interval = _success(table)
+    spark = "eval/success" if table.last("rollout/success") is None else "rollout/success"
+    series = curves(table, [spark], "step", _SPARK_POINTS)["series"][spark]["last"]
+    time = table.last("time")
     return {
-        "stage": _text(last.get("stage")),
-        "step": number_of(last, "step"),
-        "total_step": number_of(rows[-1], "total_step") if rows else None,
+        "stage": table.stage(last),
+        "step": None if trained is None else table.number("step", trained),
+        "total_step": table.number("total_step", newest) if table.count else None,
         "success": success,
         "interval": interval,
         "spark": [value for value in series if value is not None],
-        "time": next((time for row in reversed(rows) if (time := number_of(row, "time")) is not None), None),
+        "time": None if time is None else table.number("time", time),
     }
 
 
-def _success(rows: Sequence[Row]) -> tuple[float | None, list[float] | None]:
+def _success(table: MetricTable) -> tuple[float | None, list[float] | None]:
     for key in ("eval/success", "rollout/success"):
-        for row in reversed(rows):
-            if (value := number_of(row, key)) is not None:
-                found = [each for each in _evaluations_of(row) if each["environment"] and each["mode"] == "sampled"]
-                # of a mean over several environments a run records no interval
-                return value, found[0]["interval"] if key == "eval/success" and len(found) == 1 else None
+        if (row := table.last(key)) is not None:
+            found = [each for each in _evaluations(table, [row]) if each["environment"] and each["mode"] == "sampled"]
+            # of a mean over several environments a run records no interval
+            interval = found[0]["interval"] if key == "eval/success" and len(found) == 1 else None
+            return table.number(key, row), interval
     return None, None
 
 
-def evaluations(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def evaluations(table: MetricTable) -> list[dict[str, Any]]:
     """Each success that was evaluated; `NAME@8` is an environment at a horizon of 8 turns."""
-    return [each for row in rows for each in _evaluations_of(row)]
+    rows = {row for key in _success_keys(table) for row, value in enumerate(table.column(key)) if not isnan(value)}
+    return list(_evaluations(table, sorted(rows)))
 
 
-def _evaluations_of(row: Row) -> Iterator[dict[str, Any]]:
-    for key in row:
-        found = _EVAL.fullmatch(key)
-        if found is None and key != "eval/success":
+def _success_keys(table: MetricTable) -> list[str]:
+    return [key for key in table.names() if key == "eval/success" or _EVAL.fullmatch(key)]
+
+
+def _evaluations(table: MetricTable, rows: Iterable[int]) -> Iterator[dict[str, Any]]:
+    keys = _success_keys(table)
+    for row, key in product(rows, keys):
+        success = table.number(key, row)
+        if success is None:
             continue
-        success = number_of(row, key)
-        head = key.removesuffix("success")
-        low, high = number_of(row, f"{head}ci_low"), number_of(row, f"{head}ci_high")
-        if success is not None:
-            yield {
-                "total_step": number_of(row, "total_step"),
-                "environment": found["environment"] if found else None,
-                "mode": "greedy" if found and found["prefix"] else "sampled",
-                "success": success,
-                "interval": None if low is None or high is None else [low, high],
-                "episodes": _count_episodes(row, head),
-            }
+        found, head = _EVAL.fullmatch(key), key.removesuffix("success")
+        low, high = table.number(f"{head}ci_low", row), table.number(f"{head}ci_high", row)
+        yield {
+            "total_step": table.number("total_step", row),
+            "environment": found["environment"] if found else None,
+            "mode": "greedy" if found and found["prefix"] else "sampled",
+            "success": success,
+            "interval": None if low is None or high is None else [low, high],
+            "episodes": _count_episodes(table, row, head),
+        }
 
 
-def _count_episodes(row: Row, head: str) -> int | None:
+def _count_episodes(table: MetricTable, row: int, head: str) -> int | None:
     """Tasks by samples; of an evaluation with faults it is not recorded."""
-    tasks, faults = number_of(row, f"{head}tasks"), number_of(row, f"{head}faults")
+    tasks, faults = table.number(f"{head}tasks", row), table.number(f"{head}faults", row)
     if tasks is None or faults:
         return None
-    keys = (key.removeprefix(head) for key in row if key.startswith(head))
-    samples = next((int(found[1]) for key in keys if (found := _SAMPLES.fullmatch(key))), 1)
+    keys = (key for key in table.names() if key.startswith(head) and table.number(key, row) is not None)
+    samples = next((int(found[1]) for key in keys if (found := _SAMPLES.fullmatch(key.removeprefix(head)))), 1)
     return int(tasks) * samples
 
 
-def stages(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def stages(table: MetricTable) -> list[dict[str, Any]]:
     """Each stage with its first and last step."""
-    steps = [(_text(row.get("stage")), number_of(row, "total_step")) for row in rows]
+    steps = table.column("total_step")
     found = list[dict[str, Any]]()
-    for name, group in groupby(steps, key=lambda each: each[0]):
-        known = [step for _, step in group if step is not None]
+    for name, start, end in table.stages():
+        known = [plain(step) for step in steps[start:end] if not isnan(step)]
         if name is not None and known:
             found.append({"name": name, "from": min(known), "to": max(known)})
     return found
 
 
-def ops_by_stage(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def ops_by_stage(table: MetricTable) -> list[dict[str, Any]]:
     """Each op's share of the seconds of all ops of its stage, the largest first."""
     seconds: dict[str, dict[str, float]] = {}
-    for row in rows:
-        stage = seconds.setdefault(_text(row.get("stage")) or "", {})
-        for key in row:
-            kind = key.removeprefix("timing_s/")
-            if kind != key and kind not in _NOT_OPS and (value := number_of(row, key)) is not None and value > 0:
-                stage[kind] = stage.get(kind, 0.0) + value
+    kinds = {key: key.removeprefix("timing_s/") for key in table.names() if key.startswith("timing_s/")}
+    columns = {kind: table.column(key) for key, kind in kinds.items() if kind not in _NOT_OPS}
+    for name, start, end in table.stages():
+        stage = seconds.setdefault(name or "", {})
+        for kind, column in columns.items():
+            if total := sum(value for value in column[start:end] if value > 0):
+                stage[kind] = stage.get(kind, 0.0) + total
     return [
-        {"stage": stage, "kind": kind, "share": value / sum(kinds.values())}
-        for stage, kinds in seconds.items()
-        for kind, value in sorted(kinds.items(), key=lambda each: -each[1])
+        {"stage": stage, "kind": kind, "share": value / sum(shares.values())}
+        for stage, shares in seconds.items()
+        for kind, value in sorted(shares.items(), key=lambda each: -each[1])
     ]
 
 

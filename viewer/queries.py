@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from .index import EpisodeIndex
+from .index import FACETS, EpisodeIndex
 from .reader import read_episode
 from .where import add_functions, where_to_sql
 
@@ -157,10 +157,10 @@ class Queries:
 
     def names(self, column: str) -> tuple[str, ...]:
         """The values of a column of texts, such as `environment`, for a filter to offer."""
-        if column not in _NAMED:
+        sql = "SELECT name FROM facets JOIN names USING (number) WHERE facet = ? ORDER BY name"
+        if column not in FACETS:
             raise KeyError(column)
-        sql = f"SELECT name FROM names WHERE number IN (SELECT DISTINCT {column} FROM episodes) ORDER BY name"
-        return tuple(name for (name,) in self._database.execute(sql))
+        return tuple(name for (name,) in self._database.execute(sql, (column,)))
 
     def _summaries(self, numbers: Sequence[int]) -> tuple[EpisodeSummary, ...]:
         columns = [_column(each.name) for each in fields(EpisodeSummary)]

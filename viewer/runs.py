@@ -17,6 +17,7 @@ from ..runtime.storage.episode_reader import EPISODES
 from .episode_view import Decoder, open_tokenizer
 from .index import EpisodeIndex
 from .json_log import JsonLog
+from .metric_table import MetricLog
 from .queries import Queries
 from .reader import list_files
 
@@ -49,7 +50,8 @@ class Run:
     def __init__(self, id_: str, root: Path, cache: Path) -> None:
         self.id = id_
         self.root = root
-        self.metrics, self.events = (JsonLog(root / name) for name in _LOGS)
+        self.metrics = MetricLog(root / _LOGS[0], cache)
+        self.events = JsonLog(root / _LOGS[1])
         self._cache = cache
         self._lock = Lock()
         self._decoder: Decoder | None = None

@@ -77,7 +77,7 @@ def test_curves_and_their_csv(client: TestClient) -> None:
     assert found["x"][:3] == [100.0, 200.0, 300.0]
     assert found["series"]["nothing"]["last"] == [None] * len(found["x"])
     lines = client.get(f"/{TOKEN}/api/runs/door/curves.csv", params={"keys": "rollout/success"}).text.splitlines()
-    assert lines[:2] == ["total_step,stage,time,rollout/success", "1,exploit,1001.0,0.1"]
+    assert lines[:2] == ["total_step,stage,time,rollout/success", "1,exploit,1001,0.1"]
     assert len(lines) == 11
     for wrong in ({"x": "colour"}, {"points": "0"}, {"points": "many"}):
         assert "must be" in ask(client, "runs/door/curves", 400, keys="a", **wrong)["error"]

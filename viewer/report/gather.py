@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from .. import overview
-from ..json_log import JsonLog, Row, read_text
+from ..json_log import JsonLog, read_text
+from ..metric_table import MetricLog, MetricTable
 from ..metrics import curves, metric_names
 from ..queries import EpisodeSummary
 
@@ -54,15 +55,15 @@ _EVENT_TEXT = 300
 
 def describe_run(root: Path, detail: Detail) -> dict[str, Any]:
     """All but the episodes."""
-    rows, events = (JsonLog(root / name).rows() for name in ("metrics.jsonl", "events.jsonl"))
+    table, events = MetricLog(root / "metrics.jsonl").table(), JsonLog(root / "events.jsonl").rows()
     recipe = read_text(root / "recipe.yaml") or ""
-    evaluations, told = overview.evaluations(rows), overview.event_lines(events)
+    evaluations, told = overview.evaluations(table), overview.event_lines(events)
     return {
         "name": root.name.encode(errors="replace").decode(),
-        **overview.summarize_rows(rows),
+        **overview.summarize(table),
         "ended": overview.describe_ending(root, events),
-        "stages": overview.stages(rows),
-        "charts": list(_charts(rows, detail.points)),
+        "stages": overview.stages(table),
+        "charts": list(_charts(table, detail.points)),
         "evals": evaluations[-detail.lines :],
         "events": [{**each, "text": each["text"][:_EVENT_TEXT]} for each in told[-detail.lines :]],
         "recipe": recipe[: detail.characters],
@@ -74,12 +75,12 @@ def describe_run(root: Path, detail: Detail) -> dict[str, Any]:
     }
 
 
-def _charts(rows: Sequence[Row], points: int) -> Iterator[dict[str, Any]]:
-    names = metric_names(rows)
+def _charts(table: MetricTable, points: int) -> Iterator[dict[str, Any]]:
+    names = metric_names(table)
     for title, pattern in _CHARTS.items():
         keys = [name for name in names if re.fullmatch(pattern, name)][:_MOST_KEYS]
         if keys:
-            yield {"title": title, **curves(rows, keys, "step", points)}
+            yield {"title": title, **curves(table, keys, "step", points)}
 
 
 def _left_out(what: str, number: int) -> Iterator[str]:
