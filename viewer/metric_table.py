@@ -18,6 +18,7 @@ from itertools import accumulate, pairwise
 from math import isfinite, isnan, nan
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from .json_log import LineReader, Row, number_of, parse_lines
 
@@ -120,10 +121,10 @@ class _Filling:
 
 def _numbers(rows: Sequence[Row], key: str) -> array[float]:
     """What the rows hold under a key; NaN where that is no finite number."""
-    values = [row.get(key) for row in rows]
+    values: list[Any] = [row.get(key) for row in rows]
     if {*map(type, values)} <= {float, int}:
         with suppress(OverflowError):  # a whole number that no float holds
-            numbers = array("d", values)
+            numbers: array[float] = array("d", values)
             if isfinite(sum(numbers)):
                 return numbers
     return array("d", [nan if (value := number_of(row, key)) is None else value for row in rows])
