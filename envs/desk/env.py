@@ -57,10 +57,10 @@ class Desk(Env):
         return list_ids(_HELD_OUT[split], self._options.levels)
 
     def difficulty(self, task: str) -> str:
-        return self._find(task, 0).level
+        return self._find(task).level
 
-    def _find(self, task: str, seed: int) -> DeskTask:
-        found = load_task(task, seed if self._options.redraw else None)
+    def _find(self, task: str) -> DeskTask:
+        found = load_task(task)
         if found.level not in self._options.levels:
             raise UnknownTask(f"desk has no task '{task[:60]}' at the levels {', '.join(self._options.levels)}")
         return found
@@ -68,7 +68,7 @@ class Desk(Env):
     # --- playing ---
 
     def reset(self, task: str, seed: int) -> Observation:
-        self._episode, self._num_steps = Episode(self._find(task, seed), seed), 0
+        self._episode, self._num_steps = Episode(self._find(task), seed), 0
         return Observation(text=f"The customer says: {self._episode.customer.greet()}")
 
     def step(self, action: str) -> Step:
@@ -93,7 +93,7 @@ class Desk(Env):
     # --- demonstrations ---
 
     def expert(self, task: str, seed: int) -> tuple[str, ...]:
-        return tuple(step.action for step in make_plan(self._find(task, seed), seed))
+        return tuple(step.action for step in make_plan(self._find(task), seed))
 
     def advice(self) -> str | None:
         return None if self._episode is None else advise(self._episode).action

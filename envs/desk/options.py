@@ -15,5 +15,3 @@ class DeskOptions:
     """Tasks of these levels only, in every split."""
     max_steps: int = 40
     """Steps after which an episode is cut short."""
-    redraw: bool = False
-    """Whether the seed draws people, goods and orders anew, and not the customer's phrases alone."""

@@ -20,8 +20,6 @@ from .tools import CHANGES, order_total
 __all__ = ["KINDS", "NUM_PER_KIND", "DeskTask", "expected_state", "is_held_out", "list_ids", "load_task"]
 
 NUM_PER_KIND = 30
-_NUM_SERIALS = 2_500
-"""Numbers that addresses and orders of a redrawn world are made from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +52,13 @@ def list_ids(held_out: bool, levels: tuple[str, ...]) -> tuple[str, ...]:
     )
 
 
-def load_task(task: str, draw: int | None = None) -> DeskTask:
-    """Make a task from its id; with `draw`, in a world of its own for each number."""
+def load_task(task: str) -> DeskTask:
     parsed = parse_numbered(task)
     if parsed is None or parsed[0] not in KINDS or not parsed[1] < NUM_PER_KIND:
         raise UnknownTask(f"desk has no task '{task[:60]}'")
     kind, number = parsed
     level, make = KINDS[kind]
-    world = World(kind, number, draw)
+    world = World(kind, number)
     return replace(make(world), id=task, level=level)
 
 
@@ -81,12 +78,10 @@ def expected_state(task: DeskTask) -> Database:
 class World:
     """The shop as a task finds it, drawn from the task's id: a customer with three orders, and somebody else."""
 
-    def __init__(self, kind: str, number: int, draw: int | None = None) -> None:
-        self.rng = Random(f"desk {kind} {number}" if draw is None else f"desk {kind} {number} {draw}")
+    def __init__(self, kind: str, number: int) -> None:
+        self.rng = Random(f"desk {kind} {number}")
         self.held_out = is_held_out(number)
         self._serial = (list(KINDS).index(kind) * NUM_PER_KIND + number) * 4
-        if draw is not None:
-            self._serial = self.rng.randrange(_NUM_SERIALS) * 4
         self.db = Database()
         self._stock()
         self.email, self.name, self.postcode = self._customer("C1")
