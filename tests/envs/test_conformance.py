@@ -51,6 +51,7 @@ ENVIRONMENTS: dict[str, ServeCommand] = {
         },
     ),
     "search": ServeCommand(env="search", options={"tools": ["search", "open"]}),
+    "shell": ServeCommand(env="shell", options={"max_steps": 10}),
     "textarena, one player": ServeCommand(env="textarena", options={"game": "TowerOfHanoi-v0"}),
     "textarena, two players": ServeCommand(env="textarena", options={"game": "Nim-v0"}),
     "textcraft": ServeCommand(env="textcraft"),

@@ -11,7 +11,7 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import libc
@@ -67,11 +67,13 @@ def _launch(config: Mapping[str, Any]) -> None:
     os._exit(0)
 
 
-def _guarded(do: Any) -> None:
+def _guarded(do: Callable[[], None]) -> None:
     try:
         do()
     except OSError as error:
         _refuse(error.strerror or str(error))
+    except Exception as error:  # nobody else could say what it was
+        _refuse(f"{type(error).__name__}: {error}")
     finally:
         os._exit(0)
 

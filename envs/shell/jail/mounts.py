@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Mapping
 from typing import Any
 
 from .libc import call_kernel, mount, set_mount_flags, unmount
@@ -64,7 +65,7 @@ def build_root(config: Mapping[str, Any], sources: Mapping[str, int]) -> None:
 
 def _attach(inside: str, fd: int) -> None:
     os.makedirs(os.path.dirname(inside) or ".", exist_ok=True)
-    if os.path.isdir(f"/proc/self/fd/{fd}"):
+    if stat.S_ISDIR(os.fstat(fd).st_mode):
         os.makedirs(inside, exist_ok=True)
     else:
         os.close(os.open(inside, os.O_CREAT | os.O_WRONLY, 0o644))

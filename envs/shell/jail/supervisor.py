@@ -87,7 +87,10 @@ def _put(head: Mapping[str, Any], body: bytes) -> tuple[Mapping[str, Any], bytes
 def _get(head: Mapping[str, Any], body: bytes) -> tuple[Mapping[str, Any], bytes]:
     """Hand out a folder, once nothing runs any more that could change it."""
     _end_all()
-    return {}, pack_tree(head["folder"])
+    try:
+        return {}, pack_tree(head["folder"], head["bytes"])
+    except ValueError as error:
+        return {"error": str(error)}, b""
 
 
 class _Supervisor:
@@ -111,7 +114,9 @@ class _Supervisor:
         if kept and fits and ended == "exit" and not head["fresh"]:
             self._state = bytes(kept)
         answer = {"code": os.waitstatus_to_exitcode(status), "ended": ended, "kept": fits, "head": len(output.head)}
-        return {**answer, "left_out": output.left_out}, bytes(output.head + output.tail)
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        answer |= {"left_out": output.left_out, "cpu_s": used.ru_utime + used.ru_stime}
+        return answer, bytes(output.head + output.tail)
 
     def _start(self, command: bytes, state: bytes | None) -> tuple[int, int, int]:
         """Start a shell; return it and where its output and its state come from."""

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["CLOCK", "encode_files", "pack_tree", "unpack_tree"]
+__all__ = ["CLOCK", "encode_files", "pack_tree", "read_entry", "unpack_tree"]
 
 CLOCK = 1_936_872_000
 """Time of every file at the start: 2031-05-18 12:00 UTC."""
 
 
 def encode_files(files: Mapping[str, str | bytes]) -> bytes:
-    """Write files with these contents; a content that begins with `#!` makes a program."""
+    """Pack files with these contents; one that begins with `#!` is a program."""
     entries = []
     for path in sorted(files):
         content = files[path]
@@ -27,19 +27,40 @@ def encode_files(files: Mapping[str, str | bytes]) -> bytes:
     return json.dumps(entries).encode()
 
 
-def pack_tree(root: str) -> bytes:
-    return json.dumps([*_walk(root, "")]).encode()
+def read_entry(entry: Mapping[str, Any]) -> bytes:
+    """Return what a packed file holds."""
+    return base64.b64decode(entry["data"])
 
 
-def _walk(root: str, below: str) -> Iterator[dict[str, Any]]:
+def pack_tree(root: str, limit: int) -> bytes:
+    """Pack what a folder holds; ValueError where its files have more than `limit` bytes together."""
+    entries, left = list[dict[str, Any]](), limit
+    for entry in _walk(root):
+        entries.append(entry)
+        left -= len(entry.get("data", ""))
+        if left < 0:
+            raise ValueError(f"it holds more than {limit} bytes")
+    return json.dumps(entries).encode()
+
+
+def _walk(root: str) -> Iterator[dict[str, Any]]:
     """Describe what a folder holds; what cannot be read, or is no file, folder or link, is left out."""
-    with suppress(OSError):
-        for name in sorted(os.listdir(os.path.join(root, below))):
-            path = os.path.join(below, name)
+    folders = [""]
+    while folders:
+        below, inner = folders.pop(), list[str]()
+        for path in _list(root, below):
             with suppress(OSError):
-                yield _describe(os.path.join(root, path), path)
-            if os.path.isdir(os.path.join(root, path)) and not os.path.islink(os.path.join(root, path)):
-                yield from _walk(root, path)
+                entry = _describe(os.path.join(root, path), path)
+                inner += [path] if entry["kind"] == "folder" else []
+                yield entry
+        folders += reversed(inner)
+
+
+def _list(root: str, below: str) -> list[str]:
+    try:
+        return [os.path.join(below, name) for name in sorted(os.listdir(os.path.join(root, below)))]
+    except OSError:
+        return []
 
 
 def _describe(full: str, path: str) -> dict[str, Any]:
@@ -74,7 +95,7 @@ def _write_file(full: str, entry: Mapping[str, Any]) -> None:
     with suppress(FileNotFoundError):
         os.unlink(full)
     with open(full, "xb") as file:
-        file.write(base64.b64decode(entry["data"]))
+        file.write(read_entry(entry))
 
 
 def _make_folder(full: str, entry: Mapping[str, Any]) -> None:
