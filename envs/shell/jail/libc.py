@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-__all__ = ["call_kernel", "mount", "prctl", "sethostname", "set_mount_flags", "unmount", "unshare"]
+__all__ = ["call_kernel", "mount", "prctl", "set_mount_flags", "sethostname", "unmount", "unshare"]
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _MOUNT_SETATTR = 442

@@ -23,7 +23,7 @@ _FIXED = 1 | _NOSUID | _NODEV
 """Read only, and no special rights by what lies there."""
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
-_BASE = "/tmp"  # noqa: S108 - any folder that every system has: it is covered, not written to
+_BASE = "/tmp"
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 
 

@@ -15,8 +15,8 @@ def sum_column(draw: Draw) -> ShellTask:
     sums = {region: sum(amount for each, amount in rows if each == region) for region in sorted(regions)}
     program = 'NR > 1 {sum[$1] += $2} END {for (name in sum) print name "," sum[name]}'
     return ShellTask(
-        goal=f"Add up the amounts of {source}.csv for each region. Write lines such as north,12 into totals.csv, sorted, "
-        "without a head.",
+        goal=f"Add up the amounts of {source}.csv for each region. Write lines such as north,12 into totals.csv, "
+        "sorted, without a head.",
         files={f"{source}.csv": "region,amount\n" + "".join(f"{region},{amount}\n" for region, amount in rows)},
         solution=(f"head -n 3 {source}.csv", f"awk -F, '{program}' {source}.csv | sort > totals.csv"),
         checks=(FileIs(path="totals.csv", text="\n".join(f"{region},{amount}" for region, amount in sums.items())),),
@@ -62,8 +62,8 @@ def clean_list(draw: Draw) -> ShellTask:
     lines.insert(3, "")
     draw.rng.shuffle(lines)
     return ShellTask(
-        goal=f"Write the addresses of {source}.txt into clean.txt: in small letters, without spaces or empty lines, each "
-        "once, sorted.",
+        goal=f"Write the addresses of {source}.txt into clean.txt: in small letters, without spaces or empty lines, "
+        "each once, sorted.",
         files={f"{source}.txt": "\n".join((*lines, ""))},
         solution=(f"tr A-Z a-z < {source}.txt | tr -d ' ' | grep . | sort -u > clean.txt",),
         checks=(FileIs(path="clean.txt", text="\n".join(sorted(addresses))),),

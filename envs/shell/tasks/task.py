@@ -19,7 +19,7 @@ _WORDS = (
     "palm pearl pebble pepper pine plum pond poplar prism quail quartz raven reed ridge river robin saddle sage salt "
     "sand shell slate sparrow spruce stone storm summit swan thistle tide timber topaz tulip valley velvet violet "
     "walnut willow wren zinc"
-).split()
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Draw:
 
     def __init__(self, seed: str, *, held_out: bool) -> None:
         self.rng = Random(f"shell {seed}")
-        self._words = list(_WORDS[held_out::2])
+        self._words = _WORDS.split()[held_out::2]
         self.rng.shuffle(self._words)
 
     def word(self) -> str:
