@@ -30,7 +30,7 @@ KINDS = {make.__name__: (group, make) for group, makers in _MAKERS.items() for m
 
 def list_ids(groups: tuple[str, ...], *, held_out: bool) -> tuple[str, ...]:
     numbers = range(_HELD_OUT) if held_out else range(_HELD_OUT, NUM_PER_KIND)
-    return tuple(f"{kind}-{number}" for kind, (group, _) in KINDS.items() if group in groups for number in numbers)
+    return tuple(f"{kind}-{number}" for number in numbers for kind, (group, _) in KINDS.items() if group in groups)
 
 
 def load_task(task: str) -> ShellTask:

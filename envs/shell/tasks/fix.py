@@ -79,7 +79,6 @@ def fix_import(draw: Draw) -> ShellTask:
 
 def fix_script(draw: Draw) -> ShellTask:
     name, first, second, third = draw.words(4)
-    right, wrong = 'wc -l < "$file"', "wc -l < $file"
     counts = [draw.number(2, 9) for _ in range(2)]
     hidden = {f"{second} {third}.txt": "x\n" * counts[0], f"{third}.txt": "x\n" * counts[1]}
     given = " ".join(map(shlex.quote, hidden))
@@ -87,7 +86,7 @@ def fix_script(draw: Draw) -> ShellTask:
         goal=f"'bash {name}.sh FILE...' prints how many lines each file has, but fails for a file such as "
         f"'{first} {name}.txt' with a space in its name. Correct {name}.sh.",
         files={
-            f"{name}.sh": f'for file in "$@"; do\n  {wrong}\ndone\n',
+            f"{name}.sh": 'for file in "$@"; do\n  wc -l < $file\ndone\n',
             f"{first} {name}.txt": f"{first}\n" * draw.number(2, 9),
         },
         solution=(f"cat {name}.sh", replace_in(f"{name}.sh", "$file", '"$file"')),
