@@ -20,7 +20,7 @@ from typing import Any
 from ..errors import EnvFault, FaultKind
 from .jail.frames import read_frame, write_frame
 
-__all__ = ["WORK", "Limits", "Result", "Terminal", "explain_unavailable"]
+__all__ = ["ENVIRON", "WORK", "Limits", "Result", "Terminal", "explain_unavailable"]
 
 WORK = "/work"
 _START_S = 120.0
@@ -42,7 +42,7 @@ _FILES = {
     "etc/gitconfig": "[init]\n\tdefaultBranch = main\n[advice]\n\tdetachedHead = false\n[core]\n\tpager = cat\n",
 }
 _DATE = "2031-05-18T12:00:00+0000"
-_ENVIRON = {
+ENVIRON = {
     "PATH": f"/usr/bin:/bin:/usr/local/bin:/{_PYTHON}/bin",
     "HOME": WORK,
     "USER": "agent",
@@ -187,7 +187,7 @@ def _configure(limits: Limits) -> dict[str, Any]:
         "scratch_bytes": limits.disk_bytes,
         "scratch_files": limits.files,
         "memory_bytes": limits.memory_bytes,
-        "environ": _ENVIRON,
+        "environ": ENVIRON,
         "limits": {
             "RLIMIT_AS": 2 * limits.memory_bytes,
             "RLIMIT_CORE": 0,
