@@ -218,12 +218,12 @@ TAMPERED = {
     "one file many times": (FIND, f"{SOLVE[FIND]}; truncate -s 16M f; for i in $(seq 20); do ln f f$i; done"),
     "settings that run a program": (
         COMMIT,
-        f"printf '#!/bin/sh\\necho {SUBJECT}\\n' > x; chmod +x x; git config core.fsmonitor /work/x; "
-        "git config core.pager /work/x; git config alias.log '!/work/x'; git config diff.external /work/x",
+        f"printf '#!/bin/sh\\necho {SUBJECT}\\n' > x; chmod +x x; "
+        + "; ".join(f"git config {name} /work/x" for name in ("core.fsmonitor", "core.pager", "alias.log")),
     ),
     "hooks": (
         COMMIT,
-        "printf '#!/bin/sh\\ngit commit -qam x\\n' > .git/hooks/post-index-change; chmod +x .git/hooks/*",
+        "cd .git/hooks; printf '#!/bin/sh\\ngit commit -qam x\\n' > post-index-change; chmod +x *",
     ),
     "a repository elsewhere": (COMMIT, f"{SOLVE[COMMIT]} && mv .git g && echo 'gitdir: g' > .git"),
     "a repository by a link": (COMMIT, f"{SOLVE[COMMIT]} && mv .git g && ln -s g .git"),
@@ -236,7 +236,7 @@ TAMPERED = {
     "a test without an end": (TEST, f"echo 'while True: pass' > test_{MODULE}"),
     "modules before the interpreter's": (
         TEST,
-        f"echo 1 > test_{MODULE}; echo 'raise SystemExit(1)' > sitecustomize.py",
+        f"echo > test_{MODULE}; echo 'raise SystemExit(1)' > sitecustomize.py",
     ),
     "no processes left": (FIND, "kill -9 -1"),
 }
