@@ -110,7 +110,9 @@ class Terminal:
         try:
             answer, _ = self._ask(_configure(limits), b"", _START_S)
             if "error" in answer:
-                raise EnvFault(f"no terminal can be started here: {answer['error']}; envs/shell/README.md says what it takes")
+                raise EnvFault(
+                    f"no terminal can be started here: {answer['error']}; envs/shell/README.md says what it takes"
+                )
         except BaseException:
             self.close()
             raise

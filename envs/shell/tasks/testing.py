@@ -16,8 +16,11 @@ def _assert(call: str, value: str) -> str:
     return f"assert {call} == {value!r}" if is_text else f"assert {call} == {value}"
 
 
-def _append(lines: tuple[str, ...], path: str) -> str:
-    return f"printf '%s\\n' {' '.join(map(shlex.quote, lines))} >> {path}"
+def _add(line: str, path: str) -> str:
+    """A command that adds a line to a file."""
+    simple = "'" in line and not set(line) & set('"$`\\')
+    quoted = f'"{line}"' if simple else shlex.quote(line)
+    return f"echo {quoted} >> {path}"
 
 
 def _check_test(function: Function, module: str, test: str) -> tuple[Prints, ...]:
@@ -34,12 +37,12 @@ def _check_test(function: Function, module: str, test: str) -> tuple[Prints, ...
 def write_test(draw: Draw) -> ShellTask:
     function, module = draw.rng.choice(FUNCTIONS), draw.word()
     test = f"test_{module}.py"
-    lines = (f"from {module} import {function.name}", _assert(*function.shown))
+    first = f"from {module} import {function.name}"
     return ShellTask(
         goal=f"Write {test}, a program with an assert that fails where {function.name}() of {module}.py is wrong; its "
         "docstring has an example. It must end without an error for the function as it is.",
         files={f"{module}.py": function.source},
-        solution=(f"cat {module}.py", _append(lines, test), f"python3 {test}"),
+        solution=(f"cat {module}.py", _add(first, test), _add(_assert(*function.shown), test)),
         checks=_check_test(function, module, test),
     )
 
@@ -52,7 +55,7 @@ def extend_test(draw: Draw) -> ShellTask:
         goal=f"{test} passes even where {function.name}() of {module}.py is wrong. Add an assert of the example in the "
         "function's docstring.",
         files={f"{module}.py": function.source, test: weak},
-        solution=(f"cat {module}.py {test}", _append((_assert(*function.shown),), test)),
+        solution=(f"cat {module}.py {test}", _add(_assert(*function.shown), test)),
         checks=_check_test(function, module, test),
     )
 
@@ -75,13 +78,13 @@ def write_check(draw: Draw) -> ShellTask:
     fields = draw.number(3, 5)
     good = "".join(",".join([word, *("1" for _ in range(fields - 1))]) + "\n" for word in words)
     bad = [good + f"{words[0]},1\n", f"{good}{','.join('1' * (fields + 1))}\n", good.replace(",1", "", 1)]
-    program = f"awk -F, 'NF != {fields} {{bad = 1}} END {{exit bad}}' \"$1\""
+    program = f'awk -F, "NF != {fields} {{bad = 1}} END {{exit bad}}" "$1"'
     command = f"bash {name}.sh checked.csv > /dev/null"
     return ShellTask(
         goal=f"Write {name}.sh so that 'bash {name}.sh FILE' ends with 0 where each line of FILE has exactly {fields} "
         f"fields, separated by commas as in {kind}.csv, and with 1 otherwise.",
         files={f"{kind}.csv": good},
-        solution=(f"head -n 2 {kind}.csv", _append((program,), f"{name}.sh")),
+        solution=(f"head -n 2 {kind}.csv", _add(program, f"{name}.sh")),
         checks=(
             Prints(command=command, files={"checked.csv": good}),
             *(Prints(command=command, files={"checked.csv": text}, fails=True) for text in bad),
