@@ -399,7 +399,8 @@ def test_a_refusal_of_the_kernel_is_told(tmp_path: Path) -> None:
     if "No such file" in done.stderr or "ermission denied" in done.stderr:
         pytest.skip(f"the limit cannot be set here: {done.stderr}")
     assert done.stdout.strip() == (
-        "no terminal can be started here: leave the host's namespaces: No space left on device"
+        "no terminal can be started here: leave the host's namespaces: No space left on device; "
+        "envs/shell/README.md says what it takes"
     ), done.stderr
 
 

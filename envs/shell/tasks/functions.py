@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["FUNCTIONS", "Function"]
+__all__ = ["FUNCTIONS", "Function", "write_literal"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +24,12 @@ class Function:
         return self.source.replace(self.right, self.wrong[number])
 
 
+def write_literal(value: str) -> str:
+    """Write a printed value as a program would have it."""
+    is_text = value not in ("True", "False") and not value.lstrip("-").replace(".", "").isdigit()
+    return repr(value) if is_text else value
+
+
 def _make(
     head: str,
     what: str,
@@ -35,7 +41,7 @@ def _make(
     *hidden: tuple[str, str],
 ) -> Function:
     lines = "\n".join(f"    {line}" for line in body.split("\n"))
-    source = f'def {head}:\n    """{what} {shown[0]} is {shown[1]}."""\n{lines}\n'
+    source = f'def {head}:\n    """{what} {shown[0]} is {write_literal(shown[1])}."""\n{lines}\n'
     name = head.partition("(")[0]
     return Function(name=name, source=source, right=right, wrong=wrong, shown=shown, weak=weak, hidden=hidden)
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import shlex
 
 from .fix import replace_in
-from .functions import FUNCTIONS, Function
+from .functions import FUNCTIONS, Function, write_literal
 from .task import Draw, Prints, ShellTask
 
 __all__ = ["extend_test", "fix_test", "write_check", "write_test"]
 
 
 def _assert(call: str, value: str) -> str:
-    is_text = value not in ("True", "False") and not value.lstrip("-").replace(".", "").isdigit()
-    return f"assert {call} == {value!r}" if is_text else f"assert {call} == {value}"
+    return f"assert {call} == {write_literal(value)}"
 
 
 def _add(line: str, path: str) -> str:
