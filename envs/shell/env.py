@@ -11,14 +11,14 @@ import time
 from collections.abc import Iterator, Mapping
 from random import Random
 
-from ..errors import EnvFault, EpisodeOver, UnknownTask
+from ..errors import EnvFault, EpisodeOver, NotInstalled, UnknownTask
 from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
 from .grading import grade
 from .jail.trees import encode_files
 from .options import ShellOptions
 from .tasks import ShellTask, list_ids, load_task
-from .terminal import Limits, Result, Terminal
+from .terminal import Limits, Result, Terminal, explain_unavailable
 from .texts import DONE, PROMPT, show_result
 
 __all__ = ["SPEC", "Shell", "create"]
@@ -57,6 +57,12 @@ class Shell(Env):
             output_bytes=self._options.output_chars,
         )
         self._episode: _Episode | None = None
+
+    def describe(self) -> EnvSpec:
+        """The spec; refused, before any episode, where no terminal can be started."""
+        if (reason := explain_unavailable()) is not None:
+            raise NotInstalled(reason)
+        return self.spec
 
     # --- tasks ---
 

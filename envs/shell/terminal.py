@@ -206,7 +206,13 @@ def _configure(limits: Limits) -> dict[str, Any]:
 def explain_unavailable() -> str | None:
     """The reason why no terminal can be started here, if any."""
     try:
-        Terminal(Limits()).close()
+        terminal = Terminal(Limits())
     except (OSError, EnvFault) as error:
         return str(error)
-    return None
+    try:
+        result = terminal.run("python3 -c '' && git --version && awk '' && sed ''", fresh=True)
+    except EnvFault as error:
+        return str(error)
+    finally:
+        terminal.close()
+    return f"a terminal lacks a program: {result.output.decode('utf-8', 'replace').strip()}" if result.code else None
