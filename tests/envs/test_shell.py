@@ -113,6 +113,16 @@ def test_folder_variables_and_functions_are_kept_between_commands(shell: Shell) 
 
 
 @needs_jail
+def test_what_is_kept_may_be_more_than_a_pipe_holds(shell: Shell) -> None:
+    shell.reset("find_setting-0", 0)
+    shell.step("x=$(head -c 100000 /dev/zero | tr '\\0' x); y=1; sleep 1 &")
+    assert shell.step("echo ${#x} $y").observation.text == "100000 1"
+    # what is more is not kept, and what there was before stays
+    shell.step("z=$x$x; y=2")
+    assert shell.step("echo ${#z} $y").observation.text == "0 1"
+
+
+@needs_jail
 def test_an_episode_finds_nothing_of_the_one_before(shell: Shell) -> None:
     play(shell, "find_setting-0", "touch /tmp/left left; cd /tmp; x=1", DONE)
     shell.reset("find_setting-0", 0)

@@ -179,7 +179,7 @@ NETWORK = {
     "raw packets": python(f"socket.socket(socket.AF_PACKET, socket.SOCK_RAW); {SAY}"),
     "the kernel's messages": python(f"socket.socket(socket.AF_NETLINK, socket.SOCK_RAW); {SAY}"),
     "the machine below": connects("AF_VSOCK", "SOCK_STREAM", "(2, 1024)"),
-    "an abstract socket": connects("AF_UNIX", "SOCK_STREAM", "'\\0@ABSTRACT@'"),
+    "an abstract socket": connects("AF_UNIX", "SOCK_STREAM", "'\\x00@ABSTRACT@'"),
     "a socket in a folder": connects("AF_UNIX", "SOCK_STREAM", "'@SOCKET@'"),
     "a name": if_true("getent hosts example.org"),
     "listen": python(f"socket.socket(socket.AF_INET).bind(('', 0)); {SAY}"),
@@ -318,6 +318,11 @@ FLOODS: Mapping[str, tuple[str, str]] = {
     "output": ("yes", "output"),
     "output of nothing but lines": ("yes ''", "output"),
     "open files": ("python3 -c 'f = [open(\"/dev/null\") for _ in range(100)]'; true", "exit"),
+    "a state without an end": ("yes >&8", "time"),
+    "pipes": (
+        "python3 -c 'import os; p = [os.pipe() for _ in range(15)]; [os.write(w, b\"x\" * 65536) for _, w in p]'",
+        "exit",
+    ),
     "a large state": ("x=$(head -c 500000 /dev/zero | tr '\\0' x)", "exit"),
 }
 

@@ -36,6 +36,7 @@ eval "$__command"
 """
 _MAX_STATE = 128 * 1024
 _PIPE = 1 << 20
+"""Bytes that a pipe holds, at most."""
 _LOOK_S = 0.05
 """How often the memory of the processes is looked at."""
 _MAX_OUTPUT = 8 << 20
@@ -93,6 +94,16 @@ def _get(head: Mapping[str, Any], body: bytes) -> tuple[Mapping[str, Any], bytes
         return {"error": str(error)}, b""
 
 
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A shell under way, and our ends of its pipes."""
+
+    process: int
+    out: int
+    state_out: int
+    state_in: int
+
+
 class _Supervisor:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = config
@@ -101,29 +112,29 @@ class _Supervisor:
     def run(self, head: Mapping[str, Any], command: bytes) -> tuple[Mapping[str, Any], bytes]:
         """Run a command; one that is `fresh` neither sees nor leaves a state."""
         state = None if head["fresh"] else self._state
-        process, out, state_out = self._start(command, state)
-        output, kept = _Output(head["output_bytes"]), bytearray()
-        ended = self._follow(process, head["timeout_s"], {out: output.add, state_out: kept.extend}, output)
+        running, output, kept = self._start(command, state), _Output(head["output_bytes"]), bytearray()
+        ends = {
+            running.out: _reader(running.out, output.add),
+            # one that does not fit is not kept at all
+            running.state_out: _reader(running.state_out, lambda data: kept.extend(data[: _MAX_STATE + 1 - len(kept)])),
+            running.state_in: _writer(running.state_in, state or b""),
+        }
+        ended = self._follow(running.process, head["timeout_s"], ends, output)
         if ended != "exit":
             _end_all()
-        status = _collect(process)
-        for fd, take in ((out, output.add), (state_out, kept.extend)):
-            _drain(fd, take)
+        status = _collect(running.process)
+        for fd, serve_end in ends.items():
+            _drain(serve_end)
             os.close(fd)
-        fits = len(kept) <= _MAX_STATE
-        if kept and fits and ended == "exit" and not head["fresh"]:
+        if 0 < len(kept) <= _MAX_STATE and ended == "exit" and not head["fresh"]:
             self._state = bytes(kept)
-        answer = {"code": os.waitstatus_to_exitcode(status), "ended": ended, "kept": fits, "head": len(output.head)}
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        answer = {"code": os.waitstatus_to_exitcode(status), "ended": ended, "head": len(output.head)}
         answer |= {"left_out": output.left_out, "cpu_s": used.ru_utime + used.ru_stime}
         return answer, bytes(output.head + output.tail)
 
-    def _start(self, command: bytes, state: bytes | None) -> tuple[int, int, int]:
-        """Start a shell; return it and where its output and its state come from."""
+    def _start(self, command: bytes, state: bytes | None) -> _Running:
         out, state_out, state_in = os.pipe(), os.pipe(), os.pipe()
-        fcntl.fcntl(state_in[1], fcntl.F_SETPIPE_SZ, _PIPE)
-        os.write(state_in[1], state or b"")
-        os.close(state_in[1])
         process = os.fork()
         if process == 0:
             try:
@@ -132,9 +143,10 @@ class _Supervisor:
                 os._exit(127)
         for fd in (out[1], state_out[1], state_in[0]):
             os.close(fd)
-        for fd in (out[0], state_out[0]):
+        ours = (out[0], state_out[0], state_in[1])
+        for fd in ours:
             os.set_blocking(fd, False)
-        return process, out[0], state_out[0]
+        return _Running(process, *ours)
 
     def _become_shell(self, command: bytes, state: bytes | None, ends: Mapping[int, int]) -> None:
         os.setsid()
@@ -146,30 +158,30 @@ class _Supervisor:
         os.dup2(1, 2)
         os.closerange(3, _STATE_OUT)
         os.closerange(_STATE_IN + 1, 200)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
+            signal.signal(ignored, signal.SIG_DFL)
         for name, value in self._config["limits"].items():
-            resource.setrlimit(getattr(resource, name), (value, value))
+            _limit(getattr(resource, name), value)
         os.chdir("/work")
         # from then on the state holds what is left of them
         environ = self._config["environ"] if state is None else {}
         os.execve(_SHELL, ["bash", "--noprofile", "--norc", "-c", _SCRIPT, "bash", command], environ)
 
-    def _follow(
-        self, process: int, timeout_s: float, takers: Mapping[int, Callable[[bytes], None]], output: _Output
-    ) -> str:
-        """Read what a command writes until it ends, or has to be ended; return which."""
+    def _follow(self, process: int, timeout_s: float, ends: dict[int, Callable[[], bool]], output: _Output) -> str:
+        """Serve the pipes of a command until it ends, or has to be ended; return which. Closes those at their ends."""
         handle, until, poll = os.pidfd_open(process), time.monotonic() + timeout_s, select.poll()
-        for fd in (handle, *takers):
-            poll.register(fd, select.POLLIN)
+        for fd in (handle, *ends):
+            poll.register(fd, select.POLLIN | select.POLLOUT)
         looked = 0.0
         try:
             while (left := until - time.monotonic()) > 0:
                 for fd, _ in poll.poll(min(left, _LOOK_S) * 1000):
                     if fd == handle:
                         return "exit"
-                    if not _read_once(fd, takers[fd]):
+                    if not ends[fd]():
                         poll.unregister(fd)
+                        os.close(fd)
+                        del ends[fd]
                 if output.total > _MAX_OUTPUT:
                     return "output"
                 if time.monotonic() - looked > _LOOK_S:
@@ -182,26 +194,49 @@ class _Supervisor:
             os.close(handle)
 
 
-def _read_once(fd: int, take: Callable[[bytes], None]) -> bool:
-    """Read what is there; False at the end."""
-    try:
-        data = os.read(fd, 1 << 16)
-    except BlockingIOError:
-        return True
-    take(data)
-    return bool(data)
+def _limit(number: int, value: int) -> None:
+    """Lower a limit; one that is lower already stays."""
+    highest = resource.getrlimit(number)[1]
+    value = value if highest == resource.RLIM_INFINITY else min(value, highest)
+    resource.setrlimit(number, (value, value))
 
 
-def _drain(fd: int, take: Callable[[bytes], None]) -> None:
-    """Read what a pipe still holds, and no more: whoever writes on is not waited for."""
-    for _ in range(_PIPE >> 16):
+def _reader(fd: int, take: Callable[[bytes], None]) -> Callable[[], bool]:
+    """A function that reads what is there; False at the end."""
+
+    def read() -> bool:
         try:
             data = os.read(fd, 1 << 16)
         except BlockingIOError:
-            return
-        if not data:
-            return
+            return True
         take(data)
+        return bool(data)
+
+    return read
+
+
+def _writer(fd: int, data: bytes) -> Callable[[], bool]:
+    """A function that writes what there is room for; False at the end."""
+    left = memoryview(data)
+
+    def write() -> bool:
+        nonlocal left
+        try:
+            left = left[os.write(fd, left[: 1 << 16]) :] if left else left
+        except BlockingIOError:
+            return True
+        except BrokenPipeError:
+            left = left[:0]
+        return bool(left)
+
+    return write
+
+
+def _drain(serve_end: Callable[[], bool]) -> None:
+    """Read what a pipe still holds, and no more: whoever writes on is not waited for."""
+    for _ in range(_PIPE >> 16):
+        if not serve_end():
+            return
 
 
 def _memory() -> int:
