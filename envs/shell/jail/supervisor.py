@@ -88,6 +88,9 @@ def _put(head: Mapping[str, Any], body: bytes) -> tuple[Mapping[str, Any], bytes
 def _get(head: Mapping[str, Any], body: bytes) -> tuple[Mapping[str, Any], bytes]:
     """Hand out a folder, once nothing runs any more that could change it."""
     _end_all()
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
     try:
         return {}, pack_tree(head["folder"], head["bytes"])
     except ValueError as error:
