@@ -26,7 +26,7 @@ def commit_file(draw: Draw) -> ShellTask:
             Prints(command="git log --format=%s", output=f"{subject}\nFirst files"),
             Prints(command="git show --format= --name-only HEAD", output=f"{first}.txt"),
             Prints(command=f"git show HEAD:{first}.txt", output=f"{first}\n{third}"),
-            Prints(command="git status --porcelain", output=f" M {second}.txt"),
+            Prints(command="git status --porcelain -uno", output=f" M {second}.txt"),
         ),
     )
 
