@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -135,7 +134,3 @@ def _drop_rights() -> None:
             break
     nothing = ((ctypes.c_uint32 * 2)(_CAPABILITIES, 0), (ctypes.c_uint32 * 6)())
     libc.call_kernel("drop all rights", _CAPSET[os.uname().machine], *map(ctypes.byref, nothing))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -168,7 +168,8 @@ class _Supervisor:
         os.chdir("/work")
         # from then on the state holds what is left of them
         environ = self._config["environ"] if state is None else {}
-        os.execve(_SHELL, ["bash", "--noprofile", "--norc", "-c", _SCRIPT, "bash", command], environ)
+        words = ("bash", "--noprofile", "--norc", "-c", _SCRIPT, "bash", os.fsdecode(command))
+        os.execve(_SHELL, words, environ)
 
     def _follow(self, process: int, timeout_s: float, ends: dict[int, Callable[[], bool]], output: _Output) -> str:
         """Serve the pipes of a command until it ends, or has to be ended; return which. Closes those at their ends."""
