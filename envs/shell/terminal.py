@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,6 +28,7 @@ _START_S = 120.0
 """To start an interpreter, on a machine that is busy."""
 _GRACE_S = 60.0
 """To answer, beyond what a command may take."""
+_CLOSE_S = 2.0
 _MEBI = 1 << 20
 _PROGRAM = f"import sys; sys.path.append({str(Path(__file__).parent)!r}); from jail import launch; launch.main()"
 _SYSTEM = ("/usr", "/etc/alternatives", "/etc/ld.so.cache")
@@ -139,11 +141,16 @@ class Terminal:
 
     def close(self) -> None:
         """End the jail and all in it; may be called more than once."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        # at the end of its input it ends by itself, and leaves nobody whom a parent would have to collect
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_CLOSE_S)
         self._process.kill()
         self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None and not pipe.closed:
-                pipe.close()
+        self._process.stdout.close()
 
     def _ask(self, head: Mapping[str, Any], body: bytes, timeout_s: float) -> tuple[dict[str, Any], bytes]:
         assert self._process.stdin is not None
