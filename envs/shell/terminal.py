@@ -11,7 +11,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -166,7 +166,7 @@ class Terminal:
         return message
 
 
-def _deadline(fd: int, timeout_s: float) -> Any:
+def _deadline(fd: int, timeout_s: float) -> Callable[[], None]:
     """A function that waits until something can be read; a fault once all the time is used up."""
     until, poll = time.monotonic() + timeout_s, select.poll()
     poll.register(fd, select.POLLIN)
@@ -180,7 +180,7 @@ def _deadline(fd: int, timeout_s: float) -> Any:
 
 def _configure(limits: Limits) -> dict[str, Any]:
     binds = {path: path.lstrip("/") for path in _SYSTEM if os.path.exists(path)}
-    if not sys.base_prefix.startswith("/usr"):
+    if not Path(sys.base_prefix).is_relative_to("/usr"):
         binds[sys.base_prefix] = _PYTHON
     links = {}
     for name in _ROOT_FOLDERS:
@@ -192,7 +192,6 @@ def _configure(limits: Limits) -> dict[str, Any]:
         "binds": binds,
         "links": links,
         "files": _FILES,
-        "masks": [],
         "scratch_bytes": limits.disk_bytes,
         "scratch_files": limits.files,
         "memory_bytes": limits.memory_bytes,

@@ -11,6 +11,7 @@ import ctypes
 import os
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from . import libc
@@ -93,6 +94,8 @@ def _map_user(child: int) -> None:
 
 def _leave_host(config: Mapping[str, Any], left: int, mapped: int) -> None:
     libc.prctl(_DEATH_SIGNAL, signal.SIGKILL)
+    with suppress(PermissionError):  # nobody but root may
+        os.setgroups([])
     libc.unshare(_NEW_USER | _NEW_PIDS | _NEW_OTHERS)
     sources = open_sources(config)
     os.write(left, b"\n")

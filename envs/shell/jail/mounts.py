@@ -54,8 +54,6 @@ def build_root(config: Mapping[str, Any], sources: Mapping[str, int]) -> None:
     _write_files(config["files"])
     for name, target in {**config["links"], **{f"dev/{name}": target for name, target in _LINKS.items()}}.items():
         os.symlink(target, name)
-    for inside in config["masks"]:
-        mount("mask", inside, "tmpfs", _FIXED | _NOEXEC, "size=4k,nr_inodes=2,mode=555")
     # of other processes nothing is seen, and of the kernel nothing but one's own processes
     mount("proc", "proc", "proc", _NOSUID | _NODEV | _NOEXEC, "subset=pid")
     set_mount_flags("proc", 1)
