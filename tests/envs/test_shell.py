@@ -222,7 +222,7 @@ TAMPERED = {
     "an answer that is a folder": (FIND, "mkdir answer.txt"),
     "an answer that is a pipe": (FIND, "mkfifo answer.txt"),
     "an answer that nobody may read": (FIND, f"{SOLVE[FIND]} && chmod 000 answer.txt"),
-    "an answer written too late": (FIND, f"(sleep 0.5; {SOLVE[FIND]}) > /dev/null 2>&1 &"),
+    "an answer written too late": (FIND, f"(sleep 30; {SOLVE[FIND]}) > /dev/null 2>&1 &"),
     "all answers at once": (FIND, "ls src/* > answer.txt"),
     "more than can be looked at": (FIND, f"{SOLVE[FIND]}; for i in $(seq 20); do truncate -s 16M f$i; done"),
     "one file many times": (FIND, f"{SOLVE[FIND]}; truncate -s 16M f; for i in $(seq 20); do ln f f$i; done"),
