@@ -15,6 +15,7 @@ from agym.envs.errors import EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.protocol import START_S, Deadlines, Env, EnvSpec, Observation, Reached, Runs, Status, Step
 from agym.envs.registry import factory
 from agym.envs.releases import Ids
+from agym.envs.shell.terminal import explain_unavailable
 
 ENVIRONMENTS: dict[str, ServeCommand] = {
     "babyai": ServeCommand(
@@ -51,6 +52,7 @@ ENVIRONMENTS: dict[str, ServeCommand] = {
         },
     ),
     "search": ServeCommand(env="search", options={"tools": ["search", "open"]}),
+    "shell": ServeCommand(env="shell", options={"max_steps": 10}),
     "textarena, one player": ServeCommand(env="textarena", options={"game": "TowerOfHanoi-v0"}),
     "textarena, two players": ServeCommand(env="textarena", options={"game": "Nim-v0"}),
     "textcraft": ServeCommand(env="textcraft"),
@@ -59,7 +61,7 @@ ENVIRONMENTS: dict[str, ServeCommand] = {
     ),
     "textworld": ServeCommand(env="textworld", options={"rooms": 3, "objects": 6, "quest_length": 3, "seeds": 40}),
 }
-HEAVY = {"mcp", "sciworld"}
+HEAVY = {"mcp", "sciworld", "shell"}
 """They start processes of their own."""
 FEW = {"num_tasks": 4, "neighbours": 12}
 """Of what takes a process each."""
@@ -69,6 +71,8 @@ FEW = {"num_tasks": 4, "neighbours": 12}
 def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
     """One environment for all checks, as where they run one after the other."""
     command = ENVIRONMENTS[request.param]
+    if command.env == "shell" and (reason := explain_unavailable()) is not None:
+        pytest.skip(reason)
     client = InlineEnv(factory(command.env, command.options), deadlines=Deadlines(open_s=START_S))
     yield Subject(client=client, command=command, **(FEW if request.param in HEAVY else {}))
     asyncio.run(client.close())

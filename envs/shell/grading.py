@@ -1,0 +1,81 @@
+"""Grade what an agent has left: files are compared out here, commands are run on a copy in a jail of its own.
+
+What is expected never enters a jail: a program of the agent's can print what it likes, but not what it does not know.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from .jail.trees import encode_files, read_entry
+from .tasks import FileIs, Prints, ShellTask
+from .terminal import Limits, Terminal
+
+__all__ = ["grade"]
+
+Entries = Sequence[Mapping[str, Any]]
+
+_CHECK_S = 4.0
+_ALL_S = 12.0
+"""Time of all commands together, so that an answer comes before a player gives up."""
+_OUTPUT = 100_000
+_GIT_KEPT = ("HEAD", "MERGE_HEAD", "index", "logs", "objects", "packed-refs", "refs")
+"""What of a repository is history; its settings, hooks and filters could run programs in the name of git."""
+_GIT_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n"
+
+
+def grade(task: ShellTask, entries: Entries, limits: Limits) -> bool:
+    """Whether all checks of a task hold for a work folder."""
+    if not all(_holds(check, entries) for check in task.checks if isinstance(check, FileIs)):
+        return False
+    commands = [check for check in task.checks if isinstance(check, Prints)]
+    return not commands or _try_commands(commands, entries, limits)
+
+
+def _holds(check: FileIs, entries: Entries) -> bool:
+    found = [entry for entry in entries if entry["path"] == check.path and entry["kind"] == "file"]
+    return bool(found) and _tidy(read_entry(found[0])) == _tidy(check.text.encode())
+
+
+def _tidy(data: bytes) -> list[bytes]:
+    return [line.rstrip() for line in data.rstrip().split(b"\n")]
+
+
+def _try_commands(checks: Sequence[Prints], entries: Entries, limits: Limits) -> bool:
+    terminal = Terminal(replace(limits, command_s=_CHECK_S, output_bytes=_OUTPUT))
+    until = time.monotonic() + _ALL_S
+    try:
+        # an agent may have left what cannot be written again: that is its failure, not the terminal's
+        if terminal.put(json.dumps(_clean(entries)).encode()):
+            return False
+        return all(time.monotonic() < until and _is_met(terminal, check) for check in checks)
+    finally:
+        terminal.close()
+
+
+def _is_met(terminal: Terminal, check: Prints) -> bool:
+    if check.files and terminal.put(encode_files(check.files)):
+        return False
+    result = terminal.run(f"{{ {check.command}\n}} 2> /dev/null", fresh=True)
+    if result.ended != "exit" or result.left_out:
+        return False
+    return (result.code != 0) == check.fails and _tidy(result.output) == _tidy(check.output.encode())
+
+
+def _clean(entries: Entries) -> list[Mapping[str, Any]]:
+    """Replace the settings of a repository by plain ones."""
+    kept = [entry for entry in entries if _is_plain(entry)]
+    if any(entry["path"] == ".git" for entry in kept):
+        kept += json.loads(encode_files({".git/config": _GIT_CONFIG}))
+    return kept
+
+
+def _is_plain(entry: Mapping[str, Any]) -> bool:
+    top, _, below = entry["path"].partition("/")
+    if top != ".git":
+        return True
+    return entry["kind"] != "link" and (entry["kind"] == "folder" if not below else below.split("/")[0] in _GIT_KEPT)
