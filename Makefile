@@ -15,9 +15,9 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
-setup: $(STAMP)  ## builds .venv from locks/cpu.lock; nothing to do the second time
+setup: $(STAMP)  ## builds .venv from locks/cpu.lock, fetches what pages draw with; nothing to do the second time
 
-$(STAMP): locks/cpu.lock pyproject.toml
+$(STAMP): locks/cpu.lock pyproject.toml viewer/package-lock.json
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	  { echo "agym needs Python 3.11 or newer as '$(PYTHON)': install it, or say make PYTHON=/path/to/python3.11 setup" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
@@ -25,6 +25,7 @@ $(STAMP): locks/cpu.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r locks/cpu.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/npm ci --prefix viewer --ignore-scripts --no-audit --no-fund --no-update-notifier --fetch-retries 5 --loglevel error
 	@touch $@
 
 run: setup  ## trains the quickstart's tiny agent here; ARGS=--fresh to do it again

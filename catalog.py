@@ -30,6 +30,7 @@ ENVS = Path(__file__).parent / "envs"
 DATA_FILE = "env.json"
 RELEASED = "ids.json"
 ENVIRONMENT_GROUP = "agym.envs"
+HARNESS_GROUP = "agym.harnesses"
 
 
 class BadEnvironment(Exception):
@@ -76,6 +77,7 @@ def catalog(envs: Path = ENVS) -> Catalog:
     return Catalog(
         environments=Registered(own, partial(_find_plugins, ENVIRONMENT_GROUP, _from_metadata)),
         sinks=Registered(SINKS, partial(_find_plugins, SINK_GROUP, _sink)),
+        harnesses=Registered({}, partial(_find_plugins, HARNESS_GROUP, _summary)),
         count_tasks=_count_released,
     )
 

@@ -295,7 +295,7 @@ class Watched(InlineWorkerGroup):
         return unlike(broken, records) > 0, bool(apart.max() >= LIMIT)
 
     async def compute(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if work is LearnerWorker.update and self._row is not None:
+        if work in (LearnerWorker.update, LearnerWorker.update_weighed) and self._row is not None:
             sequences: Sequence[TrainSequence] = args[0]
             self._row.unlike += sum(_key(each) not in self._known for each in sequences)
             self._row.learnt += sum(int(each.loss_mask.sum()) for each in sequences)

@@ -88,7 +88,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.report:
         return show(arguments.folders)
-    (arguments.folder,) = arguments.folders
+    arguments.folder = arguments.folders[0].resolve()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     arguments.victims = arguments.victims or [
         name for name, victim in VICTIMS.items() if victim.on_cluster in (None, arguments.cluster)

@@ -1,10 +1,10 @@
 """Claim: mistakes that users of five other trainers reported are one error each, at the word, with advice that fits.
 
-`data/reported_mistakes.yaml` holds them: a recipe, one edit, where the error should be and what it should suggest. It
-was written by somebody who had not read the rules, and before the first run. Limits: located 97 %, suggestion 93 %,
-one error 97 %, internal errors none.
+The sets `data/reported_mistakes.yaml`, `data/reported_mistakes_2.yaml`, ... hold them: a recipe, one edit, where the
+error should be and what it should suggest. Each was written by somebody who had not read the rules, and before its
+first run. Limits of a set: located 97 %, suggestion 93 %, one error 97 %, internal errors none.
 
-    python bench/reported_mistakes.py [--list] [ID...]     all, or these; --list shows what failed
+    python bench/reported_mistakes.py [--set N] [--list] [ID...]     all sets, or these; --list shows what failed
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 import yaml
 from agym.cli import main as run_agym
 
-DATA = Path(__file__).resolve().parent / "data" / "reported_mistakes.yaml"
+DATA = Path(__file__).resolve().parent / "data"
 LIMITS = {"located": 0.97, "suggested": 0.93, "alone": 0.97}
 INTERNAL_ERROR = 70
 
@@ -71,11 +71,25 @@ class Verdict:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    sets = find_sets()
     parser.add_argument("ids", nargs="*", metavar="ID")
+    parser.add_argument("--set", type=int, action="append", choices=sets, help="only this set; may be repeated")
     parser.add_argument("--list", action="store_true", help="show what failed, and what was said")
     arguments = parser.parse_args()
-    mistakes = [each for each in read_mistakes() if not arguments.ids or each.id in arguments.ids]
-    verdicts = judge(mistakes)
+    chosen = {number: read_mistakes(sets[number]) for number in arguments.set or sets}
+    wanted = {
+        number: [each for each in mistakes if not arguments.ids or each.id in arguments.ids]
+        for number, mistakes in chosen.items()
+    }
+    if not any(wanted.values()):
+        parser.error(f"no mistake is called {' or '.join(arguments.ids)}")
+    results = [report_set(number, judge(mistakes), arguments) for number, mistakes in wanted.items() if mistakes]
+    return 0 if all(results) else 1
+
+
+def report_set(number: int, verdicts: Sequence[Verdict], arguments: argparse.Namespace) -> bool:
+    """Print the figures of a set, and what failed if that was asked for; whether it is within the limits."""
+    print(f"set {number}")
     for verdict in verdicts:
         if arguments.ids or (arguments.list and failures(verdict)):
             print(describe(verdict))
@@ -86,12 +100,18 @@ def main() -> int:
         print(f"{name:10} {share:6.1%} of {len(verdicts)} (at least {limit:.0%})")
     crashed = [verdict.mistake.id for verdict in verdicts if verdict.exit_code == INTERNAL_ERROR]
     print(f"internal errors {len(crashed)} {' '.join(crashed)}".rstrip())
-    return 0 if good and not crashed else 1
+    return good and not crashed
 
 
-def read_mistakes() -> list[Mistake]:
-    """All mistakes of the data file, as recipes."""
-    data = yaml.safe_load(DATA.read_text(encoding="utf-8"))
+def find_sets() -> dict[int, Path]:
+    """The files of mistakes by their numbers; the first has none in its name."""
+    names = ((re.fullmatch(r"reported_mistakes(?:_(\d+))?", path.stem), path) for path in DATA.glob("*.yaml"))
+    return dict(sorted((int(name[1] or 1), path) for name, path in names if name))
+
+
+def read_mistakes(path: Path) -> list[Mistake]:
+    """All mistakes of a file, as recipes."""
+    data = yaml.safe_load(path.read_text(encoding="utf-8"))
     bases = {name: build_base(data["bases"], name) for name in data["bases"]}
     return [build_mistake(bases[entry["base"]], entry) for entry in data["mistakes"]]
 

@@ -1,10 +1,11 @@
 """Question: does a horizon that grows end higher, or cheaper, than one that stands?
 
-Runs every run of `recipes/studies/scaling-inter.yaml` (a matrix of horizons and seeds), prints what came of each
-schedule and how it differs from the growing one with the same seed, and draws success over sampled tokens and over
-seconds of reinforcement into `bench/scaling-inter.svg`.
+Runs every run of a study's recipe (a matrix of horizons and seeds), prints what came of each schedule and how it
+differs from the growing one with the same seed, and draws success over sampled tokens and over seconds of
+reinforcement into `bench/NAME.svg`.
 
-    python bench/study.py [--at-once 2] [--folder build/study]
+    python bench/study.py [--at-once 2]                                                     a tiny agent
+    python bench/study.py --recipe studies/scaling-inter-smollm2 --at-once 1 [--seeds 1 2]  a pretrained model
 
 What a folder already holds is read, not run again.
 """
@@ -25,13 +26,11 @@ from agym.files import DiskLibrary
 from plot import Panel, Point, svg
 from runs import Job, Trained, mean, train
 
-_RECIPE = "studies/scaling-inter"
 _SUCCESS = "eval/success"
 _COLUMNS = (
     *("schedule", "last three evals: mean, each seed", "difference to growing, same seed (95 %)", "largest fall"),
     *("depth 1-5, last eval", "sampled tokens", "RL seconds", "invalid", "truncated", "entropy"),
 )
-_TITLE = "Success on held-out goals at 20 turns, temperature 1"
 _T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 """Student's t for an interval of 95 %, by how many values there are."""
 
@@ -39,29 +38,33 @@ _T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--at-once", type=int, default=2)
-    parser.add_argument("--folder", type=Path, default=Path("build/study"))
+    parser.add_argument("--recipe", default="studies/scaling-inter")
+    parser.add_argument("--seeds", type=int, nargs="+", help="of those in the recipe; all if not given")
+    parser.add_argument("--folder", type=Path, help="build/NAME if not given")
     arguments = parser.parse_args()
-    names = list(_schedules())
+    study = arguments.recipe.rpartition("/")[2]
+    names = list(_schedules(arguments.recipe))
     # seed by seed, so that what there is after a while compares
     order = sorted(range(len(names)), key=lambda at: (names[at][1], at))
-    jobs = [Job(name=f"{names[at][0]}-{names[at][1]}", recipe=_RECIPE, run=at + 1) for at in order]
+    order = [at for at in order if not arguments.seeds or names[at][1] in arguments.seeds]
+    jobs = [Job(name=f"{names[at][0]}-{names[at][1]}", recipe=arguments.recipe, run=at + 1) for at in order]
     schedules: dict[str, list[Trained]] = {}
-    for trained in train(jobs, arguments.folder, arguments.at_once):
+    for trained in train(jobs, arguments.folder or Path("build") / study, arguments.at_once):
         print(f"{trained.job.name}: {trained.tail(_SUCCESS):.3f} in {trained.seconds:.0f} s", file=sys.stderr)
         if trained.exit_code:
             return 1
         schedules.setdefault(trained.job.name.rpartition("-")[0], []).append(trained)
     print(_table(schedules))
-    Path("bench/scaling-inter.svg").write_text(
-        svg("Success on held-out goals at 20 turns, temperature 1", _panels(schedules))
+    (Path("bench") / f"{study}.svg").write_text(
+        svg("Success on held-out goals at the same horizon, temperature 1", _panels(schedules))
     )
     return 0
 
 
-def _schedules() -> Iterable[tuple[str, int]]:
+def _schedules(recipe: str) -> Iterable[tuple[str, int]]:
     """Name and seed of every run of the matrix, in its order."""
     library = DiskLibrary(Path.cwd())
-    compiled = compile_recipe(library.open(_RECIPE), library, (), {}, catalog())
+    compiled = compile_recipe(library.open(recipe), library, (), {}, catalog())
     for variant in compiled.variants:
         turns = [stage.settings.turns for stage in variant.plan.stages[1:]]
         kind = f"growing {'-'.join(map(str, turns))}" if turns[0] != turns[-1] else f"fixed {turns[0]}"

@@ -13,6 +13,7 @@ COMMANDS: Mapping[str, str] = {
     "run": "train the agent that a recipe describes",
     "eval": "evaluate a checkpoint or a model on a recipe's eval tasks",
     "view": "read the episodes that a run recorded",
+    "report": "write curves, evaluations and episodes of runs to one page",
     "export": "write a checkpoint as a model folder for other programs",
     "chat": "talk to a model at the terminal",
     "validate": "check recipes and point at every mistake",
@@ -27,5 +28,5 @@ COMMANDS: Mapping[str, str] = {
     "completion": "print a completion script for a shell",
 }
 
-FOLDERS: Mapping[str, str] = {"chat": "model", "models": "model"}
+FOLDERS: Mapping[str, str] = {"chat": "model", "models": "model", "report": "viewing", "view": "viewing"}
 """Where a command's module lies in a folder of its own."""

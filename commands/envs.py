@@ -7,24 +7,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import threading
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, BinaryIO
 
 from ..catalog import catalog
 from ..dsl.catalog import EnvironmentInfo
 from ..dsl.publish.reference_docs import explain_key
-from ..dsl.rules.names import UNKNOWN_ENVIRONMENT
-from ..dsl.suggest import did_you_mean
 from ..machine import find_browser, find_java
 from ..reporters.quantity import plural
 from ..runtime.backends.registry import installed_versions
+from .invocation.environments import is_address, open_target, read_target_options, require_known
 from .invocation.parser import Parser
 from .invocation.requirements import ENV_PACKAGES, PLAY_PACKAGES
 from .invocation.shell import Exit, Shell, UsageError
-
-if TYPE_CHECKING:
-    from ..envs.protocol import EnvClient, Json, Observation, Session
 
 __all__ = ["add_arguments", "describe_state", "run"]
 
@@ -65,19 +59,13 @@ def _list(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
 
 def _describe(name: str, known: Mapping[str, EnvironmentInfo], shell: Shell) -> Exit:
-    _require_known(name, known)
+    require_known(name, known)
     info = known[name]
     shell.out.write(f"{name}: {info.summary}\nsplits: {', '.join(info.splits) or 'those of its server'}\n")
     for option, schema in sorted(info.options.items()):
         needed = ("  required",) if option in info.required else ()
         shell.out.write("\n".join((*explain_key(f"options.{option}", schema), *needed)) + "\n")
     return Exit.RIGHT
-
-
-def _require_known(name: str, known: Mapping[str, EnvironmentInfo]) -> None:
-    if name not in known:
-        near = did_you_mean(name, known) or UNKNOWN_ENVIRONMENT
-        raise UsageError(f"no environment is called '{name[:40]}'; {near}")
 
 
 _TOOLS: Mapping[str, tuple[Callable[[], str | None], str]] = {
@@ -114,9 +102,9 @@ async def _check(arguments: argparse.Namespace, shell: Shell) -> Exit:
     from ..envs.conformance import CHECKS, Subject, run_checks
     from ..envs.releases import released_ids
 
-    inline = not _is_address(arguments.target)
-    command = ServeCommand(env=arguments.target, options=_options(arguments)) if inline else None
-    client = await _open_client(arguments)
+    inline = not is_address(arguments.target)
+    command = ServeCommand(env=arguments.target, options=read_target_options(arguments)) if inline else None
+    client = await open_target(arguments)
     try:
         subject = Subject(
             client=client,
@@ -147,74 +135,29 @@ def _add_play(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", help="id of the task (default: the first of the split)")
     parser.add_argument("--split", help="split of the task (default: the first)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the episode (default: 0)")
+    parser.add_argument(
+        "--browser", action="store_true", help="play on a page in a browser, with pictures if there are"
+    )
+    parser.add_argument("--no-open", action="store_true", help="with --browser, print the address and open nothing")
+    parser.add_argument(
+        "--port", type=int, metavar="N", help="with --browser, of its server (default: one that is free)"
+    )
+    parser.add_argument("--save", metavar="FOLDER", help="where what is played is saved, to view or to imitate")
+    parser.add_argument(
+        "--format",
+        choices=("react", "plain", "code", "tools"),
+        default="react",
+        help="of replies in what is saved: that of the agent which is to imitate them (default: react)",
+    )
 
 
 async def _play(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    from ..envs.errors import EnvError
+    from .invocation.playing import play_at_terminal, play_in_browser
 
-    client = await _open_client(arguments)
-    try:
-        spec = await client.spec()
-        task = arguments.task
-        if not task:
-            split = arguments.split or next(iter(spec.splits), "train")
-            tasks = await client.tasks(split)
-            if not tasks:
-                raise UsageError(f"split '{split}' has no task with these options")
-            task = tasks[0].id
-        shell.out.write(f"{spec.prompt}\n\n(task {task}; ? asks for advice, an empty line ends the episode)\n\n")
-        session = await client.open(task, arguments.seed)
-        try:
-            await _play_turns(session, shell)
-        finally:
-            await session.close()
-    except EnvError as error:
-        raise UsageError(str(error)) from error
-    finally:
-        await client.close()
-    return Exit.RIGHT
-
-
-async def _play_turns(session: Session, shell: Shell) -> None:
-    _show(session.first, shell)
-    reward = 0.0
-    while action := await _read_action(shell):
-        if action == "?":
-            shell.out.write(f"{await session.advice() or 'there is no advice'}\n")
-            continue
-        step = await session.step(action)
-        reward = step.reward
-        _show(step.observation, shell)
-        if step.ended:
-            break
-    shell.out.write(f"reward {reward:g}\n")
-
-
-def _show(observation: Observation, shell: Shell) -> None:
-    shell.out.write(f"{observation.text}\n")
-    if observation.valid_actions:
-        shell.out.write(f"  [{'; '.join(observation.valid_actions)}]\n")
-
-
-async def _read_action(shell: Shell) -> str:
-    """The line typed, empty at the end; read in a thread, so the event loop answers the server meanwhile."""
-    shell.out.write("> ")
-    shell.out.flush()
-    loop = asyncio.get_running_loop()
-    typed: asyncio.Future[str] = loop.create_future()
-    threading.Thread(target=_read, args=(shell.stdin, loop, typed), daemon=True).start()
-    return await typed
-
-
-def _read(stdin: BinaryIO, loop: asyncio.AbstractEventLoop, typed: asyncio.Future[str]) -> None:
-    # past the buffer: a thread that waits there holds its lock, and Python cannot end meanwhile
-    line = getattr(stdin, "raw", stdin).readline().decode("utf-8", "replace").strip()
-    loop.call_soon_threadsafe(_set_line, typed, line)
-
-
-def _set_line(typed: asyncio.Future[str], line: str) -> None:
-    if not typed.done():
-        typed.set_result(line)
+    is_given = arguments.port is not None or arguments.no_open
+    if is_given and not arguments.browser:
+        raise UsageError("--port and --no-open go with --browser")
+    return await (play_in_browser if arguments.browser else play_at_terminal)(arguments, shell)
 
 
 # --- serve ---------------------------------------------------------------------------------------------------------
@@ -277,51 +220,11 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _is_address(target: str) -> bool:
-    return target.startswith(("http://", "https://"))
-
-
-async def _open_client(arguments: argparse.Namespace) -> EnvClient:
-    from ..envs.errors import EnvError
-
-    try:
-        if _is_address(arguments.target):
-            return _connect(arguments)
-        _require_known(arguments.target, catalog().environments)
-        from ..envs.clients.client import InlineEnv
-        from ..envs.protocol import START_S, Deadlines
-        from ..envs.registry import factory
-
-        return InlineEnv(factory(arguments.target, _options(arguments)), deadlines=Deadlines(open_s=START_S))
-    except EnvError as error:
-        raise UsageError(str(error)) from error
-
-
-def _connect(arguments: argparse.Namespace) -> EnvClient:
-    from ..dsl.model.recipe import Dialect, Environment
-    from ..envs.protocol import Deadlines
-    from ..runtime.rollout.env_connections import connect_to_server
-
-    if arguments.dialect == "agentgym" and arguments.kind is None:
-        raise UsageError("'--dialect agentgym' needs '--kind': its servers reply differently")
-    where = Environment(url=arguments.target, dialect=Dialect(arguments.dialect), kind=arguments.kind)
-    return connect_to_server(where, arguments.token, Deadlines())
-
-
-def _options(arguments: argparse.Namespace) -> Mapping[str, Json]:
-    from ..envs.wire import WireError, options_from
-
-    try:
-        return options_from(arguments.options)
-    except WireError as error:
-        raise UsageError(f"--options: {error}") from error
-
-
 _Run = Callable[[argparse.Namespace, Shell], Exit | Coroutine[None, None, Exit]]
 _ACTIONS: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None], _Run]] = {
     "list": ("list the environments, or the splits and options of one", _add_list, _list),
     "check": ("run the conformance checks on an environment", _add_check, _check),
-    "play": ("play an episode at the terminal", _add_play, _play),
+    "play": ("play an episode at the terminal, or in a browser", _add_play, _play),
     "serve": ("serve environments over HTTP", _add_serve, _serve),
     "new": ("begin a package with an environment of your own", _add_new, _new),
 }

@@ -217,12 +217,15 @@ def _outcomes(result: _Result, exam: _Exam) -> list[tuple[Play, EvalOutcomes]]:
 def _save_episodes(folder: Path, result: _Result, exam: _Exam, written: str) -> None:
     """Write the numbers, and the episodes as a run folder has those of an evaluation."""
     from ..runtime.steps.evaluate import play_entries
-    from ..runtime.storage.episode_log import EpisodePurpose, episode_lines
+    from ..runtime.storage.episode_log import EpisodePurpose, episode_lines, episode_pictures
     from ..runtime.storage.episode_reader import EPISODES
+    from ..runtime.storage.run_folder import write_pictures
 
     step, stage = exam.step or 0, exam.plan.stages[exam.progress.stage].settings.stage
-    lines = episode_lines(play_entries(result.plays), purpose=EpisodePurpose.EVAL, total_step=step, stage=stage)
+    entries = play_entries(result.plays)
+    lines = episode_lines(entries, purpose=EpisodePurpose.EVAL, total_step=step, stage=stage)
     (folder / EPISODES).mkdir(parents=True)
+    write_pictures(folder / EPISODES, episode_pictures(entries))
     write_atomically(folder / EPISODES / f"step-{step:06d}-eval.jsonl", lines.decode())
     write_atomically(folder / "eval.json", written)
 

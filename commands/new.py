@@ -68,7 +68,8 @@ def _list_files(compiled: Compiled, origin: Source, folder: Path) -> dict[Span, 
     for run in compiled.variants:
         for path, value, refers in list_references(run.recipe):
             file, span = folder / value, run.bound.places.value(*path)
-            if span.source is origin and not refers.hub and not value.startswith(("/", "~")) and file.is_file():
+            is_path = not refers.hub or value.startswith(("./", "../"))
+            if span.source is origin and is_path and not value.startswith(("/", "~")) and file.is_file():
                 found[span] = file
     return found
 
@@ -77,7 +78,9 @@ def _with_own_files(origin: Source, files: Mapping[Span, Path]) -> Source:
     """The recipe with the names of files that lie beside it."""
     text = origin.text
     for span in sorted(files, key=lambda span: -span.start):
-        text = text[: span.start] + files[span].name + text[span.end :]
+        # a word of a command is a path by how it begins
+        here = "./" if text[span.start : span.end].startswith(("./", "../")) else ""
+        text = text[: span.start] + here + files[span].name + text[span.end :]
     return replace(origin, text=text)
 
 

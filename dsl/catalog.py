@@ -1,4 +1,4 @@
-"""What a recipe may name besides the language itself: environments and sinks, handed in by who knows the plugins."""
+"""What a recipe may name besides the language itself: environments, sinks, harnesses; handed in from outside."""
 
 from __future__ import annotations
 
@@ -70,6 +70,8 @@ class Catalog:
 
     environments: Mapping[str, EnvironmentInfo] = field(default_factory=dict)
     sinks: Mapping[str, SinkInfo] = field(default_factory=dict)
+    harnesses: Mapping[str, str] = field(default_factory=dict)
+    """Agents of installed packages, with a summary of each."""
     count_tasks: Callable[[str, Mapping[str, Any]], Mapping[str, int]] = _count_none
     """How many tasks the splits of an environment have with these options, as far as that is known."""
 

@@ -172,7 +172,7 @@ class _Phases:
             # whatever the shape's check let pass must not pass unsaid
             wrong += tuple(self._allowed(bound.rejected))
         elif bound.recipe is not None:
-            wrong = _without_echoes([self._with_cause(each, variant, judged) for each in wrong])
+            wrong = _without_echoes([self._with_cause(each, variant, judged) for each in wrong], variant.tree)
         found[:] = _join_secrets(found, wrong, variant.tree)
         if bound.recipe is not None and not has_errors(wrong):
             yield self._lowered(variant, bound, bound.recipe, judged.shape, tuple(left_out))
@@ -298,10 +298,23 @@ def _follows(each: Diagnostic, first: Diagnostic) -> bool:
     return inner.start == outer.start or (outer.start < inner.start and inner.end <= outer.end)
 
 
-def _without_echoes(wrong: Collection[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Without the memory that a context takes which is refused anyway."""
+def _without_echoes(wrong: Collection[Diagnostic], tree: MapNode) -> tuple[Diagnostic, ...]:
+    """Without what follows from another mistake.
+
+    That is the memory that a context takes which is refused anyway, and a key without effect in a section that lacks
+    one which it may depend on.
+    """
     refused = any(each.code == "context-too-long" for each in wrong)
-    return tuple(each for each in wrong if not (refused and each.code == "out-of-memory"))
+    lacking = [_section(each.span, tree) for each in wrong if each.code == MISSING]
+    rest = (each for each in wrong if not (refused and each.code == "out-of-memory"))
+    return tuple(each for each in rest if not (each.code == IDLE and _section(each.span, tree) in lacking))
+
+
+def _section(span: Span, tree: MapNode) -> Span | None:
+    """The innermost map below the top that holds a place."""
+    maps = [entry.value for entry in _entries(tree) if isinstance(entry.value, MapNode)]
+    around = [each.span for each in maps if _within(span, each.span)]
+    return min(around, key=lambda each: each.end - each.start, default=None)
 
 
 def _join_secrets(before: list[Diagnostic], wrong: Collection[Diagnostic], tree: MapNode) -> list[Diagnostic]:

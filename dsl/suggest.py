@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import islice
 
-__all__ = ["did_you_mean", "distance", "find_closest", "find_nearest", "fold_name", "quote"]
+__all__ = ["did_you_mean", "distance", "either", "find_closest", "find_nearest", "fold_name", "quote"]
 
 LONGEST = 60
+MOST_LISTED = 32
+"""Names that are shown if none is near."""
 MAX_KNOWN = 200
 """More names than a person could have meant; comparing takes its time."""
 
@@ -26,7 +28,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     near = find_nearest(word, names)
     if near is not None:
         return f"did you mean '{near}'?"
-    return f"known: {', '.join(names)}" if 0 < len(names) <= 10 else None
+    return f"known: {', '.join(names)}" if 0 < len(names) <= MOST_LISTED else None
+
+
+def either(names: Sequence[str]) -> str:
+    """`'a', 'b' or 'c'`."""
+    *others, last = (f"'{each}'" for each in names)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def quote(text: str, limit: int = 40) -> str:
@@ -74,9 +82,9 @@ def _apart(word: str, known: str, within: float) -> float:
     if not is_part and abs(len(word) - len(known)) >= max(2, within * longest):
         return 1.0  # too far without a look at the letters
     edits = distance(word, known)
-    # in a name of two or three letters one slip is half of it
+    # in a name of two or three letters one slip is half of it, unless it is a swap
     if edits == 1 and longest <= 3 and min(len(word), len(known)) >= 1:
-        return 0.34
+        return 0.25 if sorted(word) == sorted(known) else 0.34
     return 0.4 if edits > 1 and is_part else edits / longest
 
 

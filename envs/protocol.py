@@ -93,6 +93,8 @@ class Observation:
     text: str
     valid_actions: tuple[str, ...] | None = None
     """Every action possible now, where the environment can list them."""
+    picture: bytes | None = field(default=None, repr=False, compare=False)
+    """A PNG of what is seen, for people who watch; agents are given the text alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

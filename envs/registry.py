@@ -31,6 +31,7 @@ _SHIPPED = (
     "reasoning_gym",
     "sciworld",
     "search",
+    "textarena",
     "textcraft",
     "textworld",
     "webarena",

@@ -6,12 +6,15 @@ whoever reads decides whose mistake that is.
 
 from __future__ import annotations
 
+import binascii
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from math import inf, isfinite
 from typing import Any, TypeVar
 
+from .pictures import LARGEST_PICTURE, is_picture
 from .protocol import TOOL_NAME, EnvSpec, Json, Observation, Reached, Runs, Score, Status, Step, TaskInfo, ToolSchema
 
 __all__ = [
@@ -146,15 +149,26 @@ class Fields:
 
 
 def observation_to(observation: Observation) -> dict[str, Json]:
-    return {"text": observation.text, "valid_actions": observation.valid_actions}
+    picture = {} if observation.picture is None else {"picture": b64encode(observation.picture).decode("ascii")}
+    return {"text": observation.text, "valid_actions": observation.valid_actions, **picture}
 
 
 def observation_from(data: object) -> Observation:
     fields = Fields(data, "observation")
     valid_actions = fields.texts("valid_actions") if fields.has("valid_actions") else None
-    observation = Observation(text=fields.text("text"), valid_actions=valid_actions)
+    picture = _picture_from(fields.text("picture")) if fields.has("picture") else None
+    observation = Observation(text=fields.text("text"), valid_actions=valid_actions, picture=picture)
     fields.done()
     return observation
+
+
+def _picture_from(text: str) -> bytes:
+    """A picture; empty, so that it is counted and takes no room, if it is none that can be kept."""
+    try:
+        data = b64decode(text[: 2 * LARGEST_PICTURE], validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+    return data if is_picture(data) else b""
 
 
 def step_to(step: Step) -> dict[str, Json]:

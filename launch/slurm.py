@@ -109,10 +109,15 @@ export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
 # the job signals the driver too, for which a second signal would mean not to save, and wants no requeue.
 driver=
 stopping=
+signalled=
 is_running() { [ "$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T)" = RUNNING ]; }
 # shellcheck disable=SC2329
-end_driver() { @END_DRIVER@ || true; }
-trap 'if [ -z "$stopping" ] && [ -n "$driver" ] && is_running; then end_driver; fi; stopping=1' TERM
+end_driver() {
+  if [ -z "$driver" ] || [ -n "$signalled" ]; then return; fi
+  signalled=1
+  if is_running; then @END_DRIVER@ || true; fi
+}
+trap 'stopping=1; end_driver' TERM
 
 finish() {
   if [ -n "$stopping" ] && { [ "$1" -eq 130 ] || [ "$1" -eq 143 ]; } && is_running; then
@@ -125,6 +130,8 @@ finish() {
 if [ -n "$stopping" ]; then finish 143; fi
 "${on_head[@]}"@NAMED@ "$python" -m agym "$@" &
 driver=$!
+# a signal that came before this script knew the driver
+if [ -n "$stopping" ]; then end_driver; fi
 # a signal ends a wait before it ends the driver
 wait "$driver" || true
 while kill -0 "$driver" 2>/dev/null; do wait "$driver" || true; done

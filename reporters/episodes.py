@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..viewer.queries import EpisodeSummary
 
-__all__ = ["episode_text", "escape_line"]
+__all__ = ["episode_text", "escape_line", "wrap_text"]
 
 _INDENT = "    "
 _UNKNOWN = "not recorded"
@@ -73,17 +73,21 @@ def _turn_line(number: int, of: int, turn: Mapping[str, Any]) -> str:
     return "  ".join(parts)
 
 
+def wrap_text(text: str, width: int, indent: str = "") -> Iterator[str]:
+    """Escape a text and cut its lines at spaces where there are some."""
+    for line in text.split("\n"):
+        yield from _wrap(escape_line(line), max(width - len(indent), 20), indent)
+
+
 def _block(name: str, text: str, width: int) -> Iterator[str]:
     yield f"  {escape_line(name)}:"
-    for line in text.split("\n"):
-        yield from _wrap(escape_line(line), max(width - len(_INDENT), 20))
+    yield from wrap_text(text, width, _INDENT)
 
 
-def _wrap(line: str, width: int) -> Iterator[str]:
-    """Cut a line at spaces where there are some."""
+def _wrap(line: str, width: int, indent: str) -> Iterator[str]:
     while len(line) > width:
         cut = line.rfind(" ", 1, width + 1)
         cut = cut if cut > 0 else width
-        yield _INDENT + line[:cut].rstrip()
+        yield indent + line[:cut].rstrip()
         line = line[cut:].lstrip()
-    yield (_INDENT + line).rstrip()
+    yield (indent + line).rstrip()

@@ -36,7 +36,13 @@ from .steps.rollout_batch import RolloutBatch, read_batches, write_batches
 from .steps.stage_context import StageContext, open_pool, reference_stage
 from .steps.step_data import StepData, StepResult
 from .storage.checkpoint_files import find_damage
-from .storage.episode_log import EpisodeEntry, EpisodePurpose, episode_lines
+from .storage.episode_log import (
+    EpisodeEntry,
+    EpisodePurpose,
+    episode_lines,
+    episode_pictures,
+    harness_logs,
+)
 from .storage.events import DISCARDED, REPLACED, RESTARTS, count_events
 from .storage.learning_signs import LearningSigns
 from .storage.run_folder import MODEL, PROGRESS, JsonLines, RunFolder, on_disk, replace_file, sealed_folder
@@ -512,14 +518,18 @@ class Engine:
         step, groups = self._progress.total_step, result.groups
         played = [episode for group in groups for episode in group.episodes]
         self._log_faults(played)
+        entries = [EpisodeEntry(episode=each, group=at) for at, group in enumerate(groups) for each in group.episodes]
+        self._log_harnesses(entries, EpisodePurpose.TRAIN)
         if self._is_regular(step):
             self._reporter.sample(EpisodePurpose.TRAIN, step, played)
         wanted, seed = self._plan.checkpoint.episodes.num_groups, derive(self._plan.seed, "saved episodes", step)
         if wanted == 0:
             return
         if chosen := choose_groups(groups, wanted, seed):
-            lines = self._encode(training_entries(groups, chosen, result.training), EpisodePurpose.TRAIN)
+            entries = training_entries(groups, chosen, result.training)
+            lines = self._encode(entries, EpisodePurpose.TRAIN)
             with on_disk("episodes"):
+                self._space.save_pictures(episode_pictures(entries))
                 self._space.append_episodes(step, lines)
         self._log_demonstrations()
 
@@ -530,16 +540,27 @@ class Engine:
         if demonstrations and not file.exists():
             entries = demonstration_entries(demonstrations, derive(self._plan.seed, "saved demonstrations", stage))
             with on_disk("episodes"):
+                self._space.save_pictures(episode_pictures(entries))
                 replace_file(file, self._encode(entries, EpisodePurpose.DEMONSTRATION))
 
     def _log_evaluation(self, evaluation: Evaluation) -> None:
         step, entries = self._progress.total_step, evaluation.entries
         played = [entry.episode for entry in entries]
         self._log_faults(played)
+        self._log_harnesses(entries, EpisodePurpose.EVAL)
         self._reporter.sample(EpisodePurpose.EVAL, step, played)
         if entries and self._plan.checkpoint.episodes.saves_evaluations:
             with on_disk("episodes"):
+                self._space.save_pictures(episode_pictures(entries))
                 self._space.write_evaluation(step, self._encode(entries, EpisodePurpose.EVAL))
+
+    def _log_harnesses(self, entries: Sequence[EpisodeEntry], purpose: EpisodePurpose) -> None:
+        """Keep what each harness wrote on standard error, whichever episodes are saved."""
+        for name, text in harness_logs(entries, purpose, self._progress.total_step).items():
+            with on_disk("logs"):
+                file = self._space.root / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text, encoding="utf-8", errors="replace")
 
     def _log_faults(self, episodes: Sequence[Episode]) -> None:
         """Keep an event of the episodes that an environment spoilt, of each environment, whether replaced or lost."""

@@ -49,7 +49,7 @@ async def _evaluate(
     model = find_model(plan.model)
     folder = Path(model.path)
     try:
-        player = rollout_worker(plan, model, OpenEnvs(connector, connector.remark), clock, version=progress.total_step)
+        player = rollout_worker(plan, model, OpenEnvs(connector, connector.remark), clock, version=progress.version)
     except Exception as error:
         if folder.is_dir():
             raise

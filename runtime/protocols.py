@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dsl.model.algorithm import Aggregation, Divergence, KLEstimator, Level, LossKind
+from ..dsl.model.algorithm import Aggregation, Divergence, Importance, KLEstimator, Level, LossKind
 from ..dsl.model.recipe import DType, Lora, Offload
 
 if TYPE_CHECKING:
@@ -397,6 +397,13 @@ class Learner(Scorer, TrainedEngine, Protocol):
 
     def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
         """One optimiser step over all `sequences`, in as many micro-batches as they need."""
+        ...
+
+    def update_weighed(
+        self, sequences: Sequence[TrainSequence], settings: UpdateSettings, importance: Importance
+    ) -> tuple[UpdateMetrics, list[Floats]]:
+        """Update on sequences whose `old_logprobs` are the sampler's: the learner's own, of this very pass, take their
+        place and weigh each token. Return them as well."""
         ...
 
     def weights(self) -> NamedTensors:

@@ -74,6 +74,7 @@ def test_every_command_works_or_names_the_extra(python: Path, tmp_path: Path) ->
         ("envs", "list", "textcraft"),
         ("completion", "bash"),
         ("view", "played", "--text", "--where", "success", "--words", "door"),
+        ("report", "played"),
     )
     (tmp_path / "played" / "episodes").mkdir(parents=True)
     (tmp_path / "played" / "episodes" / "train.jsonl.gz").write_bytes(compress_member(1, b"{}\n"))

@@ -21,6 +21,7 @@ NAMES = {
     "reasoning_gym",
     "sciworld",
     "search",
+    "textarena",
     "textcraft",
     "textworld",
     "webarena",

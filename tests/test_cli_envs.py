@@ -173,17 +173,68 @@ def test_an_episode_is_played_at_the_terminal(agym: Agym) -> None:
     called = agym("envs", "play", "counter", "--task", "reach-7", stdin=b"?\nadd 5\nfly\n\n")
     assert called.code == 0
     assert called.out.startswith("Change the number until it is the goal.")
-    assert "(task reach-7;" in called.out
+    assert "(task reach-7, seed 0; 'help' says what else can be typed)" in called.out
     assert "the goal is 7." in called.out
     assert "[add 1; add 5; take 1]" in called.out
     assert "That is not a command" in called.out
-    assert called.out.splitlines()[-1].removeprefix("> ").startswith("reward 0.")
+    assert "turn 3 of 10, score 0.85> " in called.out
+    assert called.out.splitlines()[-1].endswith("score 0.85 after 2 turns")
 
 
 def test_an_episode_that_is_won_ends(agym: Agym) -> None:
     called = agym("envs", "play", "counter", "--task", "reach-1", stdin=b"add 1\nadd 1\n")
-    assert called.out.splitlines()[-1] == "reward 1"
+    assert called.out.splitlines()[-1] == "score 1 after 1 turn"
     assert called.out.count("> ") == 1
+
+
+def test_help_and_quit_are_no_actions(agym: Agym) -> None:
+    called = agym("envs", "play", "counter", "--task", "reach-7", stdin=b"help\nadd 1\nquit\nadd 1\n")
+    assert called.code == 0
+    assert "  quit  end the episode; so does an empty line\n" in called.out
+    assert "possible now: add 1; add 5; take 1\n" in called.out
+    assert called.out.count("turn 1 of 10, score 0> ") == 2
+    assert called.out.splitlines()[-1].endswith("after 1 turn")
+
+
+def test_long_lines_are_wrapped_and_what_does_not_print_is_escaped(agym: Agym) -> None:
+    called = agym("envs", "play", "textcraft", stdin=b"\x1b[2Jx\n\n")
+    assert called.code == 0
+    lines = called.out.replace(
+        "score 0> ", "\n"
+    ).splitlines()  # a terminal shows what was typed there, and a line break
+    assert 60 < max(map(len, lines)) <= 120
+    assert "\x1b" not in called.out
+
+
+def test_a_solved_episode_is_saved_as_a_demonstration_too(agym: Agym, tmp_path: Path) -> None:
+    called = agym("envs", "play", "counter", "--task", "reach-1", "--save", "mine", stdin=b"add 1\n")
+    assert called.out.splitlines()[-2:] == [
+        f"saved in {tmp_path / 'mine/episodes/played.jsonl'}",
+        f"saved in {tmp_path / 'mine/demonstrations.jsonl'}",
+    ]
+    agym("envs", "play", "counter", "--task", "reach-7", "--save", "mine", stdin=b"add 1\nquit\n")
+    assert len((tmp_path / "mine/episodes/played.jsonl").read_text().splitlines()) == 2
+    assert len((tmp_path / "mine/demonstrations.jsonl").read_text().splitlines()) == 1
+    shown = agym("view", "mine", "--text")
+    assert shown.code == 0
+    assert "mine: 2 of 2 episodes" in shown.out
+
+
+def test_nothing_that_is_played_goes_into_the_folder_of_a_run(agym: Agym, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/plan.json").write_text("{}")
+    for words in (("--save", "run"), ("--save", "run/played"), ("--save", "run", "--browser")):
+        called = agym("envs", "play", "counter", *words, stdin=b"add 1\n")
+        assert (called.code, called.out) == (2, "")
+        assert "nothing is written into the folder of a run; name another" in called.err
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["plan.json"]
+
+
+def test_options_of_the_page_need_the_page(agym: Agym) -> None:
+    for words in (("--port", "8000"), ("--no-open",)):
+        called = agym("envs", "play", "counter", *words)
+        assert called.code == 2
+        assert "--port and --no-open go with --browser" in called.err
 
 
 def started(code: str) -> subprocess.Popen[bytes]:

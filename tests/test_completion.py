@@ -47,7 +47,7 @@ def test_bash_accepts_the_script(script: Path) -> None:
 def test_bash_completes_commands(script: Path) -> None:
     assert completed(script, "") == list(COMMANDS)
     assert completed(script, "va") == ["validate"]
-    assert completed(script, "re") == ["recipes"]
+    assert completed(script, "rec") == ["recipes"]
 
 
 def test_bash_completes_options_of_the_command_that_was_named(script: Path) -> None:

@@ -58,7 +58,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "tools",
         "tool_prompt",
     ),
-    Observation: ("text", "valid_actions"),
+    Observation: ("text", "valid_actions", "picture"),
     Step: ("observation", "reward", "terminated", "truncated", "status", "info"),
     Reached: ("task", "actions", "first"),
     Opening: ("settings", "plan", "folder", "environ", "wall_clock", "recipe"),

@@ -12,7 +12,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 OUTSIDE = {"tests", "bench", "docker", "docs", "build", "dist", "locks", "runs"}
 """Folders of the checkout that are not part of the package."""
-NOT_SHIPPED = {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "Makefile", "pyproject.toml", "action.yml"}
+NOT_SHIPPED = {
+    *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "Makefile", "pyproject.toml", "action.yml"),
+    *("package.json", "package-lock.json"),
+}
+UPLOT = {f"viewer/node_modules/uplot/{name}" for name in ("LICENSE", "dist/uPlot.iife.min.js", "dist/uPlot.min.css")}
+"""What the viewer's pages draw charts with, and its licence: all of what `make setup` fetches that is packed."""
 
 
 def package_files() -> Iterator[str]:
@@ -23,7 +28,10 @@ def package_files() -> Iterator[str]:
             continue
         if any(part.startswith(".") or part.endswith(".egg-info") for part in inside.parts):
             continue
-        if inside.name not in NOT_SHIPPED:
+        if "node_modules" in inside.parts:
+            if inside.as_posix() in UPLOT:
+                yield inside.as_posix()
+        elif inside.name not in NOT_SHIPPED:
             yield inside.as_posix()
 
 
@@ -48,6 +56,10 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def test_the_wheel_holds_every_file_of_the_package_and_no_other(names: list[str]) -> None:
     shipped = {name.removeprefix("agym/") for name in names if name.startswith("agym/")}
     assert shipped == set(package_files())
+
+
+def test_the_wheel_has_what_charts_are_drawn_with_and_its_licence(names: list[str]) -> None:
+    assert {f"agym/{name}" for name in UPLOT} <= set(names)
 
 
 def test_the_wheel_has_the_licence_and_the_console_script(names: list[str]) -> None:

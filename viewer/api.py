@@ -15,7 +15,7 @@ from starlette.routing import Route
 from ..runtime.storage.episode_reader import DamagedEpisode
 from . import overview
 from .compare import PURPOSES, compare_packages, compare_recipes, compare_tasks
-from .episode_view import turns_of
+from .episode_view import brief_turns, first_difference, turns_of
 from .json_log import dump_json, read_document, read_text
 from .metrics import AXES, curves, curves_csv, metric_names
 from .queries import EpisodeFilter, EpisodeSummary, Queries
@@ -27,6 +27,8 @@ __all__ = ["Refused", "api_routes", "json_response"]
 _MOST_EPISODES = 500
 """Of a page."""
 _MOST_POINTS = 5000
+_MOST_TOGETHER = 16
+"""Episodes side by side."""
 _MOST_KEYS = 100
 _MOST_TEXT = 10_000
 """Characters of a parameter."""
@@ -92,6 +94,7 @@ def _describe_run(runs: Runs, request: Request) -> Any:
         "recipe": read_text(run.root / "recipe.yaml") or "",
         "stages": overview.stages(rows),
         "ops": overview.ops_by_stage(rows),
+        "plan": overview.describe_plan(read_document(run.root / "plan.json")),
         "events": overview.event_lines(run.events.rows()),
         "evals": overview.evaluations(rows),
         "keys": metric_names(rows),
@@ -155,14 +158,8 @@ def _find_episodes(runs: Runs, request: Request) -> Any:
 def _show_episode(runs: Runs, request: Request) -> Any:
     run = _run(runs, request.path_params["run"])
     with run.queries() as (_, queries):
-        summary = queries.summary(request.path_params["episode"])
-        if summary is None:
-            raise Refused(404, "there is no such episode")
+        summary, record = _read_episode(queries, request.path_params["episode"])
         group = queries.group(summary.group)
-        try:
-            record = queries.record(summary)
-        except (DamagedEpisode, KeyError, OSError) as error:
-            raise Refused(404, "the file of this episode has changed, or is damaged") from error
     ids = [each.id for each in group]
     at = ids.index(summary.id)
     return {
@@ -171,8 +168,34 @@ def _show_episode(runs: Runs, request: Request) -> Any:
         "next": ids[at + 1] if at + 1 < len(ids) else None,
         "group": [_summary(each) for each in group],
         "turns": turns_of(record, run.decoder),
+        "opening_picture": record.get("picture"),
         "record": record,
     }
+
+
+def _show_turns(runs: Runs, request: Request) -> Any:
+    """Several episodes side by side, each with the first turn in which it differs from the first of them."""
+    run, ids = _run(runs, request.path_params["run"]), _texts(request, "id")
+    if not 0 < len(ids) <= _MOST_TOGETHER:
+        raise Refused(400, f"'id' names {len(ids)} episodes, of 1 to {_MOST_TOGETHER}")
+    with run.queries() as (_, queries):
+        found = [_read_episode(queries, id_) for id_ in ids]
+    return {
+        "episodes": [
+            {"episode": _summary(summary), **brief_turns(record), "differs": first_difference(found[0][1], record)}
+            for summary, record in found
+        ]
+    }
+
+
+def _read_episode(queries: Queries, id_: str) -> tuple[EpisodeSummary, dict[str, Any]]:
+    summary = queries.summary(id_)
+    if summary is None:
+        raise Refused(404, "there is no such episode")
+    try:
+        return summary, queries.record(summary)
+    except (DamagedEpisode, KeyError, OSError) as error:
+        raise Refused(404, "the file of this episode has changed, or is damaged") from error
 
 
 def _history(runs: Runs, request: Request) -> Any:
@@ -211,6 +234,7 @@ _ANSWERS: Mapping[str, Callable[[Runs, Request], Any]] = {
     "runs/{run}/curves.csv": _curves_csv,
     "runs/{run}/episodes": _find_episodes,
     "runs/{run}/episodes/{episode:path}": _show_episode,
+    "runs/{run}/turns": _show_turns,
     "runs/{run}/history": _history,
     "runs/{run}/changes": _changes,
     "compare": _compare,
@@ -233,6 +257,8 @@ def _run(runs: Runs, id_: str) -> Run:
     run = runs.get(id_) or next((each for each in runs.list() if each.id == id_), None)
     if run is None:
         raise Refused(404, "there is no such run")
+    if not run.root.is_dir():
+        raise Refused(404, "the folder of this run is gone")
     return run
 
 

@@ -7,16 +7,19 @@ tokens. What a stranger's line holds in place of numbers becomes null.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from math import exp, isfinite
 from pathlib import Path
 from typing import Any, Protocol
 
-__all__ = ["Decoder", "open_tokenizer", "turns_of"]
+__all__ = ["Decoder", "brief_turns", "first_difference", "open_tokenizer", "turns_of"]
 
 _FOLDERS = ("model", "start")
 """Of a run, where its tokenizer may lie."""
 _LARGEST_TOKENIZER = 1 << 28
 _LARGEST_ID = 1 << 32
+_MOST_TEXT = 4000
+"""Characters of a text that is read side by side."""
 _UNFINISHED = "\ufffd"
 _LARGEST_EXPONENT = 700.0
 
@@ -66,28 +69,63 @@ def _is_of_tokenizers(error: BaseException) -> bool:
 
 def turns_of(record: Mapping[str, Any], decoder: Decoder | None) -> list[dict[str, Any]]:
     """Describe the turns of an episode; an observation is the answer to its turn, as in the file."""
+    known = None if decoder is None else _Remembering(decoder)
     return [
         {
             "number": number,
+            "segment": turn["segment"],
             "purpose": turn.get("purpose", "act"),
             "reply": turn["reply"],
             "action": turn["action"],
             "observation": turn["observation"],
+            "picture": turn.get("picture"),
             "reward": turn["reward"],
             "state": turn.get("state") or None,
             "seconds": turn.get("seconds"),
             "tool_calls": turn.get("tool_calls", []),
-            "tokens": [] if decoder is None else list(_tokens(turn, record["segments"], decoder)),
+            "trained": turn.get("trained"),
+            "tokens": None if known is None else _tokens(turn, record["segments"], known),
         }
         for number, turn in enumerate(record["turns"], 1)
     ]
 
 
-def _tokens(turn: Mapping[str, Any], segments: Sequence[Any], decoder: Decoder) -> Iterator[dict[str, Any]]:
+def brief_turns(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe what was said, without tokens and without the ends of very long texts."""
+    names = ("action", "reply", "observation", "reward", "purpose")
+    turns = [{name: _beginning(turn.get(name)) for name in names} for turn in record["turns"]]
+    opening = [message["content"] for message in record["opening"] if message["role"] != "system"]
+    return {"opening": _beginning("\n".join(opening)), "turns": turns}
+
+
+def first_difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> int | None:
+    """Number of the first turn in which the agents act otherwise or are told otherwise; None if there is none."""
+    told = [[record["opening"], *_deeds(record)] for record in (a, b)]
+    pairs = zip_longest(*told)
+    return next((max(number, 1) for number, (old, new) in enumerate(pairs) if old != new), None)
+
+
+def _deeds(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What was done in each turn, and the answer; of a reply that was not understood, all of it."""
+    for turn in record["turns"]:
+        action = turn["action"]
+        yield turn["reply"] if action is None else action, turn["observation"]
+
+
+def _beginning(value: Any) -> Any:
+    return value[:_MOST_TEXT] + f"... ({len(value):,} characters)" if _is_long(value) else value
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, str) and len(value) > _MOST_TEXT
+
+
+def _tokens(turn: Mapping[str, Any], segments: Sequence[Any], decoder: Decoder) -> dict[str, list[Any] | None] | None:
+    """List what is known of the sampled tokens of a turn, a list for each thing; null where none has it."""
     # to JSON 2.0 is a whole number too
     number_of_segment, start, end = (int(turn[name]) for name in ("segment", "start", "end"))
     if not 0 <= number_of_segment < len(segments):
-        return
+        return None
     segment = segments[number_of_segment]
 
     def column(name: str) -> list[Any]:
@@ -96,24 +134,42 @@ def _tokens(turn: Mapping[str, Any], segments: Sequence[Any], decoder: Decoder) 
 
     ids, sampled = column("ids"), column("sampled")
     places = [at for at in range(start, min(end, len(ids))) if _at(sampled, at) == 1]
+    trained = turn.get("trained")
+
+    def reals(name: str) -> list[float | None]:
+        values = column(name)
+        return [_real(_at(values, at)) for at in places]
+
+    logprobs = reals("logprobs")
+    # a token that is not in the loss has 0 in place of the learner's log-prob
+    learner = [None] * len(places) if trained is False else reals("learner_logprobs")
+    advantage, versions = turn.get("advantage"), column("versions")
+    columns: dict[str, list[Any]] = {
+        "logprob": logprobs,
+        "reference": reals("reference_logprobs"),
+        "learner": learner,
+        "advantage": [_advantage(advantage, at - start, number, len(places)) for number, at in enumerate(places)],
+        "ratio": [_ratio(*each) for each in zip(learner, logprobs, strict=True)],
+        "version": [_whole(_at(versions, at)) for at in places],
+        "trained": [trained] * len(places),
+    }
+    known = {name: values if any(each is not None for each in values) else None for name, values in columns.items()}
     texts = _texts([ids[at] for at in places], decoder)
-    advantage, trained = turn.get("advantage"), turn.get("trained")
-    for number, at in enumerate(places):
-        logprob = _real(_at(column("logprobs"), at))
-        # a token that is not in the loss has 0 in place of the learner's log-prob
-        learner = None if trained is False else _real(_at(column("learner_logprobs"), at))
-        yield {
-            "text": texts[number],
-            "id": _whole(ids[at]),
-            "logprob": logprob,
-            "reference": _real(_at(column("reference_logprobs"), at)),
-            "learner": learner,
-            "advantage": _advantage(advantage, at - start, number, len(places)),
-            "ratio": _ratio(learner, logprob),
-            "version": _whole(_at(column("versions"), at)),
-            "sampled": True,
-            "trained": trained,
-        }
+    return {"text": texts, "id": [_whole(ids[at]) for at in places], **known}
+
+
+class _Remembering:
+    """A tokenizer that decodes the same tokens once."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self._texts: dict[tuple[int, ...], str] = {(): ""}
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        key = tuple(ids)
+        if key not in self._texts:
+            self._texts[key] = self._decoder.decode(ids, skip_special_tokens=skip_special_tokens)
+        return self._texts[key]
 
 
 def _texts(ids: Sequence[Any], decoder: Decoder) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -16,10 +16,20 @@ from typing import Any
 from .json_log import Row, number_of
 from .metrics import curves
 
-__all__ = ["describe_ending", "evaluations", "event_lines", "ops_by_stage", "stages", "summarize_rows"]
+__all__ = [
+    "describe_ending",
+    "describe_plan",
+    "evaluations",
+    "event_lines",
+    "ops_by_stage",
+    "stages",
+    "summarize_rows",
+]
 
 _SPARK_POINTS = 40
 _MOST_EVENTS = 5000
+_MOST_OPS = 100
+"""Of a stage, and stages of a plan: a run has a dozen."""
 _EVAL = re.compile(r"eval/(?P<environment>[^/]+)/(?P<prefix>(?:greedy_)?)success")
 _SAMPLES = re.compile(r"avg@(\d{1,6})")
 _NOT_OPS = ("step",)
@@ -112,6 +122,26 @@ def ops_by_stage(rows: Sequence[Row]) -> list[dict[str, Any]]:
         for stage, kinds in seconds.items()
         for kind, value in sorted(kinds.items(), key=lambda each: -each[1])
     ]
+
+
+def describe_plan(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Each stage's ops with their wires; of a plan that cannot be read, none."""
+    try:
+        return [
+            {"stage": str(stage["settings"]["stage"]), "ops": [_op(op) for op in stage["ops"][:_MOST_OPS]]}
+            for stage in plan["stages"][:_MOST_OPS]
+        ]
+    except (KeyError, TypeError):
+        return []
+
+
+def _op(op: Mapping[str, Any]) -> dict[str, Any]:
+    wires = [
+        {"op": str(wire["op"]), "type": str(wire["type"]), "previous": wire["previous"] is True}
+        for wire in op["inputs"][:_MOST_OPS]
+    ]
+    every = op["every"] if type(op["every"]) is int else None
+    return {"id": str(op["id"]), "kind": str(op["kind"]), "every": every, "inputs": wires}
 
 
 def event_lines(events: Sequence[Row]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hmac import compare_digest
 from pathlib import Path
@@ -26,10 +26,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from .api import api_routes, json_response
 from .runs import Runs
 
-__all__ = ["HEADERS", "HOST", "STATIC", "create_viewer", "serve_viewer"]
+__all__ = ["FETCHED", "HEADERS", "HOST", "STATIC", "create_viewer", "read_static", "serve_viewer"]
 
 HOST = "127.0.0.1"
 STATIC = Path(__file__).with_name("static")
+FETCHED: Mapping[str, Path] = {
+    name: Path(__file__).parent / "node_modules" / "uplot" / "dist" / name
+    for name in ("uPlot.iife.min.js", "uPlot.min.css")
+}
+"""Files of others by the names that pages know: `make setup` fetches them. Pages do without one that is missing."""
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -52,12 +57,22 @@ _TYPES: Mapping[str, str] = {
 }
 """Of files that are served; others are not."""
 _INDEX = "index.html"
+_READING = ("GET", "HEAD")
 _STOP_S = 1
 
 
-def create_viewer(runs: Runs, *, port: int, token: str, static: Path = STATIC) -> ASGIApp:
-    """Make the application; the static files are those that are there now."""
-    files = _read_static(static)
+def create_viewer(
+    runs: Runs,
+    *,
+    port: int,
+    token: str,
+    static: Path = STATIC,
+    more: Sequence[Route] = (),
+    abilities: Sequence[str] = (),
+) -> ASGIApp:
+    """Make the application; the static files are those that are there now. `more` answers what `abilities` names for
+    the pages: what they may do besides looking."""
+    files = read_static(static)
 
     def page(_: Request) -> Response:
         return _static(files, _INDEX)
@@ -65,10 +80,19 @@ def create_viewer(runs: Runs, *, port: int, token: str, static: Path = STATIC) -
     def file(request: Request) -> Response:
         return _static(files, request.path_params["name"])
 
-    routes = [Route("/", page, methods=["GET"]), Route("/static/{name}", file, methods=["GET"]), *api_routes(runs)]
+    def list_abilities(_: Request) -> Response:
+        return json_response({"abilities": list(abilities)})
+
+    routes = [
+        Route("/", page, methods=["GET"]),
+        Route("/static/{name:path}", file, methods=["GET"]),
+        Route("/api/abilities", list_abilities, methods=["GET"]),
+        *more,
+        *api_routes(runs),
+    ]
     application = Starlette(routes=routes, exception_handlers={HTTPException: _refuse})
     application.router.redirect_slashes = False
-    return _Guard(application, port, token)
+    return _Guard(application, port, token, takes_posts=any("POST" in (route.methods or ()) for route in more))
 
 
 async def serve_viewer(application: ASGIApp, listener: socket.socket, tell: Callable[[], None]) -> None:
@@ -90,8 +114,9 @@ async def serve_viewer(application: ASGIApp, listener: socket.socket, tell: Call
 class _Guard:
     """Refuses whoever has not the token or asks under another name, and puts the headers on every answer."""
 
-    def __init__(self, application: ASGIApp, port: int, token: str) -> None:
+    def __init__(self, application: ASGIApp, port: int, token: str, *, takes_posts: bool) -> None:
         self._application = application
+        self._methods = (*_READING, "POST") if takes_posts else _READING
         self._hosts = [f"{name}:{port}".encode() for name in (HOST, "localhost")]
         self._token = token.encode()
 
@@ -110,8 +135,10 @@ class _Guard:
         token, slash, rest = path.partition("/")
         if not self._is_allowed(scope, token):
             answer: ASGIApp = json_response({"error": "this address is not that which the viewer has printed"}, 403)
-        elif scope["method"] not in ("GET", "HEAD"):
-            answer = json_response({"error": "only GET and HEAD are answered"}, 405)
+        elif scope["method"] not in self._methods:
+            answer = json_response({"error": f"only {', '.join(self._methods)} are answered"}, 405)
+        elif scope["method"] == "POST" and not self._is_of_own_page(scope):
+            answer = json_response({"error": "only a page of this viewer may do that"}, 403)
         elif not slash:
             answer = json_response({"error": "there is nothing here; the address ends with '/'"}, 404)
         else:
@@ -124,15 +151,25 @@ class _Guard:
         is_known = compare_digest(token.encode(errors="replace"), self._token)
         return is_known and len(hosts) == 1 and hosts[0] in self._hosts
 
+    def _is_of_own_page(self, scope: Scope) -> bool:
+        """Whether a browser says that the page which asks is ours; a form of a stranger's cannot send this type."""
+        named = [
+            [value for name, value in scope["headers"] if name == wanted] for wanted in (b"origin", b"content-type")
+        ]
+        origins = [b"http://" + host for host in self._hosts]
+        return len(named[0]) == 1 and named[0][0] in origins and named[1] == [b"application/json"]
+
 
 def _refuse(_: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     return json_response({"error": "there is nothing here" if status == 404 else "this cannot be asked"}, status)
 
 
-def _read_static(folder: Path) -> dict[str, tuple[bytes, str]]:
-    files = (file for file in sorted(folder.iterdir()) if file.suffix in _TYPES and file.is_file())
-    return {file.name: (file.read_bytes(), _TYPES[file.suffix]) for file in files}
+def read_static(folder: Path = STATIC) -> dict[str, tuple[bytes, str]]:
+    """Read what pages are made of: each file's content and type by its name, which may have a folder in it."""
+    own = {file.relative_to(folder).as_posix(): file for file in sorted(folder.rglob("*")) if file.suffix in _TYPES}
+    files = {name: file for name, file in {**FETCHED, **own}.items() if file.is_file()}
+    return {name: (file.read_bytes(), _TYPES[file.suffix]) for name, file in files.items()}
 
 
 def _static(files: Mapping[str, tuple[bytes, str]], name: str) -> Response:

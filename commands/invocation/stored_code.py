@@ -13,9 +13,10 @@ from typing import Any
 
 from ...dsl.model.hidden import conceal
 from ...dsl.model.plan import Plan
+from ...dsl.model.recipe import Environment
 from ...runtime.errors import RunError
 
-__all__ = ["code_refused", "refuse_stored_code", "resume_command", "resume_words"]
+__all__ = ["code_refused", "environment_code", "refuse_stored_code", "resume_command", "resume_words"]
 
 _RUNS_CODE: Mapping[tuple[str, str], Callable[[Any], bool]] = {
     ("mcp", "command"): bool,
@@ -56,6 +57,16 @@ def _keys(plan: Plan) -> Iterator[tuple[str, Any]]:
         yield "model.trust_remote_code", True
     for stage in plan.stages:
         for name, environment in stage.settings.environments.items():
-            for option, value in environment.options.items():
-                if _RUNS_CODE.get((environment.use or "", option), lambda _: False)(value):
-                    yield f"environments.{name}.options.{option}", value
+            option = environment_code(environment)
+            if option is not None:
+                yield f"environments.{name}.options.{option}", environment.options[option]
+
+
+def environment_code(environment: Environment) -> str | None:
+    """The option of an environment that starts a program or imports a module; None where none does."""
+    runs = (
+        option
+        for option, value in environment.options.items()
+        if _RUNS_CODE.get((environment.use or "", option), lambda _: False)(value)
+    )
+    return next(runs, None)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..diagnostics import Diagnostic, has_errors
 from ..expression import expr
 from ..expression.expr import Expr
+from ..expression.inferred import type_words
 from ..frozen import frozen
 from ..model import reflect
 from ..model.algorithm import Algorithm
@@ -209,7 +211,9 @@ class _Reader:
 
     def calculated(self, node: ScalarNode, type_: reflect.Number) -> Any:
         """An expression; one that has no names is the number that it comes to."""
+        before = len(self.diagnostics)
         if not self.is_sound(node, type_.scope or "constant", type_.want):
+            self.diagnostics[before:] = [_with_range(each, node, type_) for each in self.diagnostics[before:]]
             return BAD
         value, _ = expr.evaluate_constant(node.text, type_.want)
         if value is not None and not isinstance(value, str):
@@ -345,6 +349,29 @@ READERS: Mapping[type, Callable[[_Reader, Node, Any, Seat], Any]] = {
     reflect.Row: _Reader.row,
     reflect.Free: _Reader.free,
 }
+
+
+def _with_range(problem: Diagnostic, node: ScalarNode, type_: reflect.Number) -> Diagnostic:
+    """A mistake in what should be a number that stays, with all that it may be."""
+    is_certain = problem.help is not None and re.match(r"write \d", problem.help)
+    is_enough = is_certain and type_.bounds.at_most != 1 and not type_.whole
+    if type_.scope is not None or not problem.code.startswith("expr-") or is_enough:
+        return problem
+    bounds = type_.bounds
+    limits = (
+        ("at least", bounds.at_least),
+        ("at most", bounds.at_most),
+        ("above", bounds.above),
+        ("below", bounds.below),
+    )
+    words = " and ".join(f"{words} {limit:g}" for words, limit in limits if limit is not None)
+    if bounds.at_least is not None and bounds.at_most is not None:
+        words = f"from {bounds.at_least:g} to {bounds.at_most:g}"
+    kind = f"{type_words(type_.want)} {words}".rstrip()
+    advice = f"{problem.help}; {kind} is expected" if is_certain else f"write {kind}"
+    is_plain = "(" not in node.text.value and "\n" not in node.span.text
+    span = node.span if is_plain and problem.code in ("expr-syntax", "expr-name") else problem.span
+    return replace(problem, help=advice, span=span)
 
 
 def _hidden(node: ScalarNode, value: str) -> str:

@@ -229,6 +229,17 @@ AGENT: tuple[Condition[Agent], ...] = (
         "memory.tokens", lambda a: a.memory.kind is MemoryKind.SUMMARY, "only 'memory.kind: summary' writes a summary"
     ),
     Condition("invalid_limit", lambda a: a.on_invalid is OnInvalid.TELL, "'on_invalid: end' ends at the first"),
+    Condition(
+        "format parsing prompt observation_tokens thoughts parallel_calls guided show_actions demonstrations on_invalid"
+        " invalid_limit on_invalid_turn planning reflection memory",
+        lambda a: a.harness is None,
+        "under 'harness' the agent writes its own messages and reads the replies itself",
+    ),
+    Condition(
+        "harness.limits",
+        lambda a: a.harness is None or a.harness.command is not None,
+        "only a 'command' has processes",
+    ),
 )
 
 STAGE: tuple[Condition[Stage], ...] = (
@@ -287,7 +298,8 @@ class EnvironmentEntry:
 
 
 ENVIRONMENT: tuple[Condition[EnvironmentEntry], ...] = (
-    Condition("dialect kind token", lambda w: w.e.url is not None, "there is no 'url'"),
+    # without an origin at all that is the mistake, and the others follow from it
+    Condition("dialect kind token", lambda w: w.e.url is not None or w.e.use is None, "there is no 'url'"),
     Condition("kind", lambda w: w.e.dialect is Dialect.AGENTGYM, "only 'dialect: agentgym' has kinds"),
     Condition("replicas", lambda w: w.e.url is None, "the server at 'url' is already running"),
     Condition("transport", lambda w: w.e.url is None, "a server at 'url' is always reached over HTTP"),
@@ -385,7 +397,7 @@ RECIPE: tuple[Condition[Recipe], ...] = (
     Condition(
         "hardware.workers_per_node",
         lambda r: not _has_gpus(r) or r.hardware.workers_per_node == 1,
-        "on GPUs each has a rank of the learner, and engines are as many as they divide into",
+        "it is for machines without GPUs, and 'gpus_per_node' is not 0; on GPUs each has a rank of the learner",
     ),
     Condition("hardware.layout", lambda r: _has_gpus(r) or r.hardware.layout is Layout.COLOCATED, _CPU),
     Condition("hardware.rollout.memory_share", _has_gpus, f"{_CPU}; 'kv_cache_gb' sets the cache there"),

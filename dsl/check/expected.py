@@ -18,6 +18,7 @@ from ..text.node import ListNode, MapNode, Node, ScalarNode
 __all__ = ["MANY", "Mistyped", "advise", "describe_node", "describe_types", "list_choices", "scalar_text"]
 
 MANY = 8
+MOST_KEYS = 32
 WORD = r"[a-z0-9][a-z0-9._-]*"
 _MOST = 50
 """Values that fit into a message."""
@@ -135,6 +136,8 @@ def _nothing(_: Mistyped, node: ScalarNode) -> str | None:
 def _unquoted(case: Mistyped, node: ScalarNode) -> str | None:
     if isinstance(node.value, str) or (isinstance(node.value, bool) and case.wants("array")):
         return None
+    if case.wants("object") and case.keys:  # a share, where tasks are named
+        return None
     choices = [value for branch in case.branches for value in branch.get("enum", ())]
     if choices:
         return list_choices(case.key, choices) if len(choices) > MANY or case.wants("object") else None
@@ -182,7 +185,10 @@ def _sample_map(case: Mistyped, node: ScalarNode) -> str | None:
     if made and not case.keys and re.fullmatch(WORD, text):
         made = {text: text}
     shown = json.dumps(made, ensure_ascii=False) if made else ""
-    return f"write {case.key}: {shown.replace(chr(34), '')}" if made and case.key and len(shown) <= 80 else None
+    if not made or not case.key or len(shown) > 80:
+        return None
+    keys = f"; its keys are {', '.join(case.keys)}" if 1 < len(case.keys) <= MOST_KEYS else ""
+    return f"write {case.key}: {shown.replace(chr(34), '')}{keys}"
 
 
 def _one_item(case: Mistyped, node: ListNode) -> str | None:
@@ -191,10 +197,33 @@ def _one_item(case: Mistyped, node: ListNode) -> str | None:
     if case.wants("object") and node.items and all(isinstance(item, MapNode) for item in node.items):
         return "write a map, without the dashes"
     if len(node.items) == 1 and isinstance(node.items[0], ScalarNode):
-        return "write the item alone, without a list"
+        return f"write {case.key}: {scalar_text(node.items[0])[:40]}, the item alone, without a list"
     if case.wants("object") and 0 < len(case.keys) <= MANY:
         return f"write a map; its keys are {', '.join(case.keys)}"
-    return "only one is allowed here"
+    several = node.items and all(isinstance(item, ScalarNode) for item in node.items)
+    one = f": write {case.key}: {scalar_text(node.items[0])[:40]}" if several and case.key else ""
+    runs = "; a run for each is made by 'matrix'" if several and one else ""
+    return f"only one is allowed here{one}{runs}"
+
+
+def _one_value(case: Mistyped, node: MapNode) -> str | None:
+    """A map where a single value stands: one of those in it, or an example."""
+    example = next((each for each in case.examples if isinstance(each, int | float | str)), None)
+    first = next((entry.value for entry in node.entries if isinstance(entry.value, ScalarNode)), None)
+    shown = scalar_text(first)[:40] if isinstance(first, ScalarNode) else example
+    return f"write one value: {case.key}: {shown}" if case.key and shown is not None else None
+
+
+def _sample(case: Mistyped, _: ScalarNode) -> str | None:
+    """A right value, and the keys of a map where one is expected."""
+    if any("enum" in branch for branch in case.branches):  # which the message lists
+        return None
+    keys = f"its keys are {', '.join(case.keys)}" if 0 < len(case.keys) <= MOST_KEYS else ""
+    example = next((each for each in case.examples if isinstance(each, int | float | str | list)), None)
+    if keys:
+        return f"write a map; {keys}"
+    text = json.dumps(example) if isinstance(example, list) else example
+    return f"write a value such as {case.key}: {text}" if case.key and example is not None else None
 
 
 def _one_entry(_: Mistyped, node: MapNode) -> str | None:
@@ -217,5 +246,7 @@ RULES: tuple[tuple[tuple[str, ...], type[Node], Callable[[Mistyped, Any], str | 
     (("object",), ScalarNode, _sample_map),
     ((), ListNode, _one_item),
     (("array",), MapNode, _one_entry),
+    ((), MapNode, _one_value),
+    ((), ScalarNode, _sample),
 )
 """By what was expected, where that matters, and what was found."""

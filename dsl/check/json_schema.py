@@ -16,10 +16,11 @@ from typing import Any
 from ...schemas import Schema
 from ..diagnostics import Diagnostic, sort_by_place
 from ..source import Span
-from ..suggest import find_closest, fold_name, quote
+from ..suggest import either, find_closest, fold_name, quote
 from ..text.node import Entry, ListNode, MapNode, Node, Path, ScalarNode, get_entry, node_at, to_data
 from .expected import MANY, Mistyped, advise, describe_node, describe_types, list_choices, scalar_text
-from .key_suggestions import KeyPattern, SchemaKeys, load_aliases
+from .foreign_names import load_aliases
+from .key_suggestions import KeyPattern, SchemaKeys
 
 __all__ = ["check_schema"]
 
@@ -201,7 +202,29 @@ def _unknown_keys(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
             scene.misspelt.add((path, meant.key))
         where = scene.key_of(path)
         message = f"unknown key {quote(entry.name)}" + (f" in {quote(where)}" if where else "")
-        yield Diagnostic(code="unknown-key", message=message, span=entry.key.span, help=meant.help)
+        # what a misspelt section of ours holds is ours
+        translated = _translated(scene, entry) if meant.key is None else None
+        help_text = "; ".join(filter(None, (meant.help, translated)))
+        yield Diagnostic(code="unknown-key", message=message, span=entry.key.span, help=help_text or None)
+
+
+MOST_TRANSLATED = 6
+
+
+def _translated(scene: _Scene, entry: Entry) -> str | None:
+    """What the keys of another framework's section are called here."""
+    inner = entry.value.entries if isinstance(entry.value, MapNode) else ()
+    found = ((each.name, scene.keys.translate(each.name)) for each in _leaves(inner))
+    known = [f"{quote(name)} is '{meant}' here" for name, meant in found if meant is not None]
+    return ", ".join(known[:MOST_TRANSLATED]) or None
+
+
+def _leaves(entries: Iterable[Entry]) -> Iterator[Entry]:
+    for entry in entries:
+        if isinstance(entry.value, MapNode):
+            yield from _leaves(entry.value.entries)
+        else:
+            yield entry
 
 
 def _unindented(
@@ -268,7 +291,7 @@ def _examples(scene: _Scene, path: Path) -> tuple[Any, ...]:
     own = tuple(scene.keys.known.get(at, {}).get("examples", ()))
     inner = ((name, scene.keys.known[(*at, name)].get("examples", ())) for name in scene.keys.children(at))
     made = tuple({name: each} for name, examples in inner for each in examples if isinstance(each, int | float | str))
-    return (*(each for each in own if isinstance(each, dict)), *made[:1])
+    return (*(each for each in own if isinstance(each, dict)), *made[:1], *own)
 
 
 def _takes(scene: _Scene, branches: Iterable[Schema], key: str, value: Any) -> bool:
@@ -296,15 +319,37 @@ def _meant(node: Node, known: list[str], key: str | None) -> str | None:
     word = scalar_text(node)
     if key == "gpu":
         return _another_gpu(word, known)
-    foreign = load_aliases()["values"].get(re.sub(r"[\s_-]+", "", word).lower())
-    if foreign in known:
-        return f"did you mean '{foreign}'?"
+    foreign = [each for each in _foreign_values(word, key) if each in known]
+    if foreign:
+        return f"did you mean {either(foreign[:3])}?"
+    advice: Mapping[str, str] = load_aliases()["advice"]
+    folded = _folded_value(word)
+    if explained := advice.get(f"{key}.{folded}") or advice.get(folded):
+        return f"{explained}; {list_choices(key, known) or ''}".removesuffix("; ")
     if "file" in known and re.search(r"[/.]", word):
         return f"of a file write {key}: file, and path: {word[:40]}"
     near = find_closest(word, known)
     if near:
-        return f"did you mean '{near[0][1]}'?"
+        equal = [name for score, name in near if score <= near[0][0] + EQUAL]
+        return f"did you mean {either(equal[:3])}?"
+    # a short list stands in the message
     return list_choices(key, known) if len(known) > MANY else None
+
+
+EQUAL = 0.02
+"""Slips that differ by no more are offered together."""
+
+
+def _foreign_values(word: str, key: str | None) -> list[str]:
+    """What other frameworks mean by a value, at this key or at any; also of the last part of a dotted one."""
+    values: Mapping[str, str] = load_aliases()["values"]
+    tries = (_folded_value(word), _folded_value(word.rpartition(".")[2]))
+    found = (values.get(f"{key}.{each}") or values.get(each) for each in tries)
+    return next((each.split() for each in found if each), [])
+
+
+def _folded_value(word: str) -> str:
+    return re.sub(r"[\s_-]+", "", word).lower()
 
 
 UNLISTED = frozenset({"v100", "p100", "t4", "a30", "a40", "a800", "h800", "h20", "b100", "gh200", "l20"})

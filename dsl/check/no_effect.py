@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from ..catalog import SinkInfo
-from ..diagnostics import Diagnostic
+from ..diagnostics import Diagnostic, Note
 from ..frozen import frozen
-from ..model.algorithm import Algorithm
+from ..model.algorithm import Algorithm, Preset
 from ..model.recipe import Recipe, Stage
-from ..model.stage_kinds import learns
+from ..model.stage_kinds import kind_of, learns
+from ..suggest import either
 from ..text.node import Path
 from . import effect_tables as effects
 from .effect_tables import Condition, EffectEntry, EnvironmentEntry
@@ -74,10 +75,67 @@ def explain_no_effect(path: Path, algorithm: Algorithm) -> str | None:
 
 
 def find_keys_without_effect(recipe: Recipe, places: Places, sinks: Mapping[str, SinkInfo]) -> Iterator[Diagnostic]:
-    """Report each key or whole section without effect that a person wrote."""
-    for path, reason in list_keys_without_effect(recipe, places, sinks):
-        message = f"'{join_path(path)}' has no effect: {reason}"
-        yield Diagnostic(code="no-effect", message=message, span=places.key(*path), help="remove it")
+    """Report each key or whole section without effect that a person wrote; those of one cause together."""
+    found = list(list_keys_without_effect(recipe, places, sinks))
+    idle = [path for path, _ in found if path[-1] != "use" and _is_of_a_stage(path)]
+    use = _cause(recipe, places, idle) if len(idle) >= MANY else None
+    if use is not None:
+        yield _of_another_kind(places, use, recipe, idle)
+        found = [each for each in found if each[0] not in idle]
+    for reason, group in _by_reason(found):
+        names = [f"'{join_path(path)}'" for path in group]
+        listed = f"{', '.join(names[:-1])} and {names[-1]} have" if len(names) > 1 else f"{names[0]} has"
+        help_text = "remove it" if len(names) == 1 else "remove them"
+        notes = tuple(Note("this one as well", places.key(*path)) for path in group[1:])
+        message = f"{listed} no effect: {reason}"
+        yield Diagnostic(code="no-effect", message=message, span=places.key(*group[0]), help=help_text, notes=notes)
+
+
+MANY = 4
+"""Keys of one kind of learning, from which on its name is the mistake rather than they."""
+
+
+def _is_of_a_stage(path: Path) -> bool:
+    steps = path[2:] if path[:1] == ("schedule",) else path
+    return steps[:1] in (("algorithm",), ("sampling",), ("reward",), ("turns",)) or path[:2] == ("guards", "kl_max")
+
+
+def _cause(recipe: Recipe, places: Places, idle: Sequence[Path]) -> Path | None:
+    """The one place where `use` was written, if all these keys would have an effect with another."""
+    if len({kind_of(stage.algorithm) for stage in recipe.schedule}) != 1:
+        return None
+    bases = {path[:2] for path in idle if path[:1] == ("schedule",)} if len(recipe.schedule) == 1 else set()
+    written = [base for base in ((), *bases) if "use" in set(places.written(*base, "algorithm"))]
+    return (*written[0], "algorithm", "use") if len(written) == 1 else None
+
+
+def _of_another_kind(places: Places, use: Path, recipe: Recipe, idle: Sequence[Path]) -> Diagnostic:
+    names = [join_path(path) for path in idle]
+    listed = ", ".join(map(repr, names[:6])) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    name = recipe.schedule[0].algorithm.use
+    message = f"with 'use: {name}' {len(names)} keys have no effect: {listed}"
+    help_text = f"remove them, or write the algorithm that they are for, such as 'use: {_other(idle)}'"
+    notes = tuple(Note("this has no effect", places.key(*path)) for path in idle)
+    return Diagnostic(code="no-effect", message=message, span=places.value(*use), help=help_text, notes=notes)
+
+
+def _other(idle: Sequence[Path]) -> Preset:
+    """A named algorithm with which most of the keys have an effect, the best known first."""
+
+    def count(use: Preset) -> int:
+        keys = [path for path in idle if "algorithm" in path]
+        made = Algorithm(use=use)
+        return sum(explain_no_effect(path[path.index("algorithm") :], made) is None for path in keys)
+
+    return max((Preset.GRPO, Preset.PPO, Preset.SFT, Preset.DPO, Preset.AGENT_EVOL), key=count)
+
+
+def _by_reason(found: Sequence[tuple[Path, str]]) -> Iterator[tuple[str, list[Path]]]:
+    """Keys of one section that have no effect for the same reason."""
+    groups: dict[tuple[Path, str], list[Path]] = {}
+    for path, reason in found:
+        groups.setdefault((path[:1] if path[:1] != ("schedule",) else path[:2], reason), []).append(path)
+    yield from ((reason, paths) for (_, reason), paths in groups.items())
 
 
 def list_keys_without_effect(
@@ -91,17 +149,19 @@ def list_keys_without_effect(
         yield from _idle_keys(places, ("schedule", index), _ENTRY, [entry])
     yield from _idle_keys(places, (), _RECIPE, [recipe])
     for index, sink in enumerate(recipe.logging):
-        yield from _unread(places, ("logging", index), sinks.get(sink.use))
+        yield from _unread(places, ("logging", index), sinks.get(sink.use), list(sinks.values()))
 
 
-def _unread(places: Places, base: Path, sink: SinkInfo | None) -> Iterator[tuple[Path, str]]:
+def _unread(places: Places, base: Path, sink: SinkInfo | None, sinks: Sequence[SinkInfo]) -> Iterator[tuple[Path, str]]:
     """Settings of a sink that it does not read."""
     if sink is None or sink.settings is None:
         return
     reads = ", ".join(map(repr, sink.settings)) or "no settings"
     for name in places.written(*base):
         if name != "use" and name not in sink.settings:
-            yield (*base, name), f"'{sink.name}' reads {reads}"
+            others = [each.name for each in sinks if each.settings is not None and name in each.settings]
+            which = f"; {either(others)} would read it" if others else ""
+            yield (*base, name), f"'{sink.name}' reads {reads}{which}"
 
 
 def _check_stages(

@@ -46,7 +46,7 @@ def list_changes(tree: Node, below: Node, path: Path = ()) -> Iterator[tuple[Pat
                 yield from list_changes(entry.value, old.value if old else _EMPTY, here)
             elif isinstance(entry.value, ListNode) and old is None:
                 yield from list_changes(entry.value, _EMPTY, here)
-            elif not _is_same(entry, old) and (old is not None or not _is_required(here)):
+            elif not _is_same(entry, old) and (old is not None or is_null(entry.value) or not _is_required(here)):
                 yield here, entry.key.span if is_null(entry.value) else entry.value.span
     elif isinstance(tree, ListNode):
         for index, item in enumerate(tree.items):

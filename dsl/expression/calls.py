@@ -65,12 +65,15 @@ def _at_name(node: Call) -> Place:
 
 
 def _unknown(checker: Checker, node: Call, narrow: _Narrow) -> Shape:
-    for argument in node.arguments:
-        checker.shape(argument, narrow)
+    # what it is given means nothing as long as nobody knows what it does
     if node.function in checker.scope.facts:
         message = f"'{node.function}' is a name, not a function"
         return checker.say("expr-call", message, _at_name(node), f"write {node.function} without parentheses")
-    help_text = did_you_mean(node.function, SIGNATURES) or f"known: {', '.join(SIGNATURES)}"
+    from .syntax_errors import foreign_function
+
+    known = did_you_mean(node.function, SIGNATURES) or f"known: {', '.join(SIGNATURES)}"
+    foreign = foreign_function(node.function)
+    help_text = f"{foreign}; known: {', '.join(SIGNATURES)}" if foreign else known
     return checker.say("expr-call", f"unknown function {quote(node.function)}", _at_name(node), help_text)
 
 

@@ -57,8 +57,8 @@ def infer(text: str, scope: str, want: ExprType | None) -> tuple[Shape, tuple[Ex
     """What a text is worth in a scope, and everything that is wrong with it."""
     tree = parse_expression(text)
     if isinstance(tree, ExprProblem):
-        return POISON, (tree,)
-    checker = Checker(text, scope_of(scope))
+        return POISON, _in_better_words(text, scope_of(scope), [tree])
+    checker = Checker(text, scope_of(scope), want or ExprType.NUMBER)
     if isinstance(tree, NameNode) and tree.name.lower() in _NO_VALUE and tree.name not in checker.scope.facts:
         return checker.no_value(tree, want), tuple(checker.problems)
     shape = checker.shape(tree, {})
@@ -66,14 +66,23 @@ def infer(text: str, scope: str, want: ExprType | None) -> tuple[Shape, tuple[Ex
         checker.require(tree, shape, want)
     if not checker.problems:
         checker.require_cost(tree)
-    return shape, tuple(dict.fromkeys(checker.problems))
+    return shape, _in_better_words(text, checker.scope, list(dict.fromkeys(checker.problems)))
+
+
+def _in_better_words(text: str, scope: Scope, problems: list[ExprProblem]) -> tuple[ExprProblem, ...]:
+    if not problems or not scope.facts or scope is SCOPES["recorded"]:
+        return tuple(problems)
+    from .syntax_errors import explain_foreign
+
+    return explain_foreign(text, list(scope.facts), problems)
 
 
 class Checker:
     """Walks a tree once; what is wrong is noted and has the shape of poison."""
 
-    def __init__(self, text: str, scope: Scope) -> None:
+    def __init__(self, text: str, scope: Scope, want: ExprType = ExprType.NUMBER) -> None:
         self.text = text
+        self.want = want
         self.scope = scope
         self.problems: list[ExprProblem] = []
         self._limits: dict[int, Interval] = {}
@@ -178,8 +187,12 @@ class Checker:
         if name.lower() in ("true", "false"):
             return self.say("expr-name", f"unknown name '{name}'", node, f"write '{name.lower()}'")
         if self.scope is CONSTANT:
-            return self.say("expr-name", f"expected a constant number, not {quote(name)}", node)
-        help_text = did_you_mean(name, self.scope.facts) or f"known here: {', '.join(self.scope.facts)}"
+            help_text = "write 0" if name == "greedy" else "write a number, or remove the key for its default"
+            return self.say("expr-name", f"expected {type_words(self.want)}, not {quote(name)}", node, help_text)
+        from .syntax_errors import suggest_name
+
+        known = list(self.scope.facts)
+        help_text = suggest_name(name, known) or f"known here: {', '.join(known)}"
         return self.say("expr-name", f"unknown name {quote(name)}", node, help_text)
 
     def no_value(self, node: NameNode, want: ExprType | None) -> Shape:
@@ -193,7 +206,11 @@ class Checker:
         known = "is known only after a step, not" if metric else "is not available"
         message = f"'{node.name}' {known} in {self.scope.place}"
         bare = [key for key in scopes if SCOPES[key].bare_metrics or not SCOPES[key].facts[node.name].metric]
-        return self.say("expr-name", message, node, f"use it in {' or '.join(SCOPES[key].keys[0] for key in bare)}")
+        from .syntax_errors import suggest_foreign
+
+        near = suggest_foreign(node.name, list(self.scope.facts))
+        use = f"use it in {' or '.join(SCOPES[key].keys[0] for key in bare)}"
+        return self.say("expr-name", message, node, f"{near} '{node.name}' can be used in {use[10:]}" if near else use)
 
     # --- numbers ---
 

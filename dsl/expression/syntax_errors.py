@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..suggest import quote
+from ..suggest import did_you_mean, quote
 from .nodes import ExprProblem
 
 if TYPE_CHECKING:
     from .parse import Token
 
-__all__ = ["bad_character", "unexpected"]
+__all__ = [
+    "bad_character",
+    "explain_foreign",
+    "foreign_function",
+    "suggest_foreign",
+    "suggest_name",
+    "suggest_schedule",
+    "unexpected",
+]
 
-_FOREIGN: Mapping[str, Mapping[str, tuple[str, str | None]]] = json.loads(
+_FOREIGN: Mapping[str, Mapping[str, Any]] = json.loads(
     Path(__file__).with_name("syntax_errors.json").read_text(encoding="utf-8")
 )
 """`signs` and `words` that people write in place of the language's own: what is wrong, what to write. Longer signs
-come first."""
+come first. `names` and `schedules` of other frameworks, by what they are called here."""
 
 _GLUED = re.compile(r"[0-9.][\w.]*")
 _VALUES = frozenset({"NUMBER", "TEXT", "NAME", "TRUE", "FALSE", "LPAR", "NOT"})
@@ -52,7 +61,9 @@ def _shown(character: str) -> str:
 def _bad_number(text: str, at: int) -> ExprProblem:
     match = _GLUED.match(text, at)
     word = match.group() if match else text[at]
-    return _syntax(f"{quote(word)} is not a number", at, at + len(word), _comma_help(text) or _number_help(word))
+    if comma := _comma_help(text):  # of `0,01` the whole is wrong
+        return _syntax(f"{quote(text.strip())} is not a number", 0, len(text), comma)
+    return _syntax(f"{quote(word)} is not a number", at, at + len(word), _number_help(word))
 
 
 def _number_help(word: str) -> str | None:
@@ -63,13 +74,129 @@ def _number_help(word: str) -> str | None:
         return f"write {int(word)}, without leading zeros"
     if glued := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(and|or|if|else|in|not)", word):
         return f"write a space between {glued[1]} and '{glued[2]}'"
-    if short := re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([kKmM])", word):
-        return f"write {float(short[1]) * (1e3 if short[2] in 'kK' else 1e6):.12g}"
-    if unit := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|sec|min|h|d|gb|mb|GB|MB)", word):
-        return f"write {unit[1]}, without a unit"
+    if short := re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([kKmMbB])", word):
+        return _in_full(float(short[1]), short[2])
+    if unit := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]+)", word):
+        return _without_unit(unit[1], unit[2])
     if product := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]\w*)(?<![0-9][eE])", word):
         return f"write {product[1]} * {product[2]} to multiply"
     return None
+
+
+_SECONDS = {"ms": 1e-3, "min": 60, "mins": 60, "minutes": 60, "h": 3600, "hr": 3600, "hours": 3600, "d": 86400}
+_GIGABYTES = {"mb": 1e-3, "mib": 1e-3, "tb": 1e3}
+_PLAIN_UNITS = frozenset(
+    {"s", "sec", "secs", "seconds", "gb", "gib", "g", "tokens", "tok", "steps", "turns", "x", "gpus"}
+)
+
+
+def _in_full(number: float, letter: str) -> str:
+    thousands = 2 ** round(math.log2(number)) * 1024 if number >= 1 else 0
+    if letter in "kK":
+        exact = f", or {thousands} for a power of two" if thousands == number * 1024 and number > 1 else ""
+        return f"write {number * 1e3:.12g}{exact}"
+    if letter == "m":
+        return f"write {number * 1e6:.12g}, or {number * 60:g} for minutes where seconds are counted"
+    return f"write {number * (1e6 if letter == 'M' else 1e9):.12g}"
+
+
+def _without_unit(number: str, unit: str) -> str | None:
+    factor = _SECONDS.get(unit.lower()) or _GIGABYTES.get(unit.lower())
+    if factor is not None:
+        base = "seconds" if unit.lower() in _SECONDS else "GB"
+        return f"write {float(number) * factor:g}, without a unit, where {base} are counted"
+    if unit.lower() in _PLAIN_UNITS:
+        multiplied = f", or {number} * {unit} to multiply" if unit.isidentifier() else ""
+        return f"write {number}, without a unit{multiplied}"
+    return f"write {number}, or {number} * {unit} to multiply" if not unit.lower().startswith("e") else None
+
+
+# --- names of other frameworks -------------------------------------------------------------------------------------
+
+_COMPOUND = re.compile(r"[A-Za-z_]\w*(?:[./@:][A-Za-z_0-9]\w*)+")
+"""`metrics.success`, `eval/craft/success`, `pass@1`."""
+_FILE = re.compile(
+    r"\s*(?:\.{0,2}/|~/|[A-Za-z]:\\|https?://)\S*\s*|\s*[\w./-]+\.(?:py|json|jsonl|ya?ml|txt|sh)(?:[:.]\w+)?\s*"
+)
+_MODULE = re.compile(r"\s*[A-Za-z_]\w*(?:\.\w+)*[:.][A-Za-z_]\w*\s*")
+_OWN_CODE = "what a recipe cannot compute belongs in an environment of your own (docs/plugins.md)"
+
+
+def suggest_name(name: str, known: Sequence[str]) -> str | None:
+    """What to write for a name that is not known here, by what other frameworks call things and by its letters."""
+    return suggest_foreign(name, known) or did_you_mean(name, known)
+
+
+def suggest_foreign(name: str, known: Sequence[str]) -> str | None:
+    """The same for what other frameworks, or other expressions, call by this name."""
+    word = re.sub(r"[\W_]+", "_", name).strip("_").lower()
+    meant = [own for own, names in _FOREIGN["names"].items() if own in known and (word in names or word == own)]
+    return f"did you mean {' or '.join(map(repr, meant[:2]))}?" if meant else None
+
+
+def foreign_function(name: str) -> str | None:
+    """What to write for a function of another language."""
+    found: str | None = _FOREIGN["functions"].get(name.lower())
+    return found
+
+
+def suggest_schedule(word: str) -> str | None:
+    """What to write for the name of a schedule: here it is an expression."""
+    example = next((each for each, names in _FOREIGN["schedules"].items() if word in names), None)
+    if example is None:
+        return None
+    return f"write a number, such as 1e-6, or an expression, such as {_example(example)}"
+
+
+def _example(example: str) -> str:
+    return example if "(" in example else "cosine(1e-6, 1e-7, 300) or linear(1e-6, 0, 300)"
+
+
+def explain_foreign(text: str, known: Sequence[str], problems: Sequence[ExprProblem]) -> tuple[ExprProblem, ...]:
+    """The problems, those of a path or of a compound name made one; several unknown names are one as well."""
+    if not problems or problems[0].code not in ("expr-syntax", "expr-name"):
+        return tuple(problems)
+    if _is_schedule(text) and "step" in known:
+        return tuple(replace(each, help=suggest_schedule(text.strip().lower())) for each in problems)
+    if _FILE.fullmatch(text):
+        start, end = len(text) - len(text.lstrip()), len(text.rstrip())
+        return (_syntax(f"expected an expression, got the path {quote(text.strip())}", start, end, _names_help(known)),)
+    for found in _COMPOUND.finditer(text):
+        inside = [each for each in problems if found.start() <= each.start <= found.end()]
+        if inside and not all(part in known for part in re.split(r"[./@:]", found[0])):
+            named = _compound(text, found, known)
+            return (named, *(each for each in problems if each not in inside and each.code != named.code))
+    return tuple(problems)
+
+
+def _is_schedule(text: str) -> bool:
+    return any(text.strip().lower() in names for names in _FOREIGN["schedules"].values())
+
+
+def _compound(text: str, found: re.Match[str], known: Sequence[str]) -> ExprProblem:
+    word = found[0]
+    parts = re.split(r"[./@:]", word)
+    tries = (word, *("_".join(parts[start:]) for start in range(1, len(parts))), f"{parts[0]}_{parts[-1]}", parts[0])
+    near = next((advice for each in tries if (advice := _exact(each, known))), None)
+    is_code = near is None and _MODULE.fullmatch(text) is not None
+    advice = near or (_names_help(known) if is_code else f"known here: {', '.join(known)}")
+    sign = next(each for each in word if not (each.isalnum() or each == "_"))
+    return ExprProblem(
+        code="expr-name",
+        message=f"{quote(word)} is not a name: names have no '{sign}'",
+        start=found.start(),
+        end=found.end(),
+        help=advice,
+    )
+
+
+def _exact(name: str, known: Sequence[str]) -> str | None:
+    advice = f"did you mean '{name}'?" if name in known else suggest_name(name, known)
+    return advice if advice is not None and advice.startswith("did") else None
+
+
+def _names_help(known: Sequence[str]) -> str:
+    return f"write it from the names known here: {', '.join(known)}; {_OWN_CODE}"
 
 
 @dataclass(frozen=True)
@@ -133,7 +260,8 @@ def _dangling(stop: _Stop) -> ExprProblem | None:
         return None
     share = re.search(r"([0-9.]+)\s*%\s*$", stop.text)
     help_text = f"write {float(share[1]) / 100:g} for {share[1]} %" if share and _is_number(share[1]) else None
-    return _syntax(f"expected a value after {quote(last.text)}", last.start, last.end, help_text)
+    start = 0 if help_text and len(stop.tokens) == 2 else last.start  # of `90%` the whole is wrong
+    return _syntax(f"expected a value after {quote(last.text)}", start, last.end, help_text)
 
 
 def _is_number(text: str) -> bool:
@@ -201,7 +329,8 @@ def _comma(stop: _Stop) -> ExprProblem | None:
         return None
     if stop.opens("NAME", "IN"):
         return None
-    return stop.here("',' can only separate function arguments or list items", _comma_help(stop.text))
+    message, comma = "',' can only separate function arguments or list items", _comma_help(stop.text)
+    return _syntax(message, 0, len(stop.text.rstrip()), comma) if comma else stop.here(message)
 
 
 def _comma_help(text: str) -> str | None:
@@ -218,6 +347,10 @@ def _no_operator(stop: _Stop) -> ExprProblem | None:
     if stop.token.type not in _VALUES or stop.before is None:
         return None
     help_text = "write '*' to multiply" if stop.token.type == "LPAR" else None
+    if stop.before.type == "NUMBER" and stop.token.type == "NAME" and len(stop.tokens) == 2:
+        help_text = _without_unit(stop.before.text, stop.token.text)
+        message = f"expected a number, got {quote(stop.text.strip())}"
+        return _syntax(message, stop.before.start, stop.token.end, help_text)
     message = f"expected an operator between {quote(stop.before.text)} and {quote(stop.token.text)}"
     return stop.here(message, help_text)
 

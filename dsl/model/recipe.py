@@ -123,6 +123,11 @@ class MemoryKind(StrEnum):
     SUMMARY = "summary"
 
 
+class HarnessScore(StrEnum):
+    ENVIRONMENT = "environment"
+    RESULT = "result"
+
+
 class RewardSource(StrEnum):
     ENVIRONMENT = "environment"
     JUDGE = "judge"
@@ -415,6 +420,45 @@ class Memory:
 
 
 @frozen
+class HarnessLimits:
+    """Limits of the processes of one episode."""
+
+    memory_mb: Size = 4096
+    """Memory of all its processes together, in MiB."""
+    processes: Size = 64
+    """Processes at a time."""
+    output_kb: Size = 1024
+    """Size of its result, and of its log on standard error, in KiB."""
+    file_mb: Size = 256
+    """Size of each file that it writes, in MiB."""
+
+
+@frozen
+class Harness:
+    """An agent written elsewhere, which reaches the policy by an OpenAI-compatible endpoint."""
+
+    SHORTHAND: ClassVar[str] = "use"
+
+    use: Annotated[Name, Example("my-agent")] | None = None
+    """Name under which an installed package registers it, in the entry point group `agym.harnesses`."""
+    command: Annotated[tuple[HubPath, ...], Example(["python", "./agent.py"])] | None = None
+    """Command that plays one episode, instead of `use`: the task as JSON on its standard input, the result as JSON on
+    its standard output. A word that begins with `./` or `../` is a path."""
+    options: Annotated[Mapping[str, Json], Wide(), Example({"style": "terse"})] = field(default_factory=dict)
+    """Options of the harness itself, handed to it with the task."""
+    score: HarnessScore = HarnessScore.ENVIRONMENT
+    """Where the score of an episode comes from: the environment's session, or the result that the harness gives."""
+    requests: Size = 100
+    """Requests to the policy in one episode; further ones are refused."""
+    timeout_s: Positive = 600.0
+    """Time limit for one episode, in seconds; a harness that is not done by then counts as a fault."""
+    log_kb: Size = 64
+    """Size up to which its log is kept in the run folder; of a longer one its beginning and end, in KiB."""
+    limits: HarnessLimits = field(default_factory=HarnessLimits)
+    """Limits of a command's processes."""
+
+
+@frozen
 class Agent:
     """How a model becomes an agent: its prompt, its budgets, and what happens when it errs."""
 
@@ -445,8 +489,11 @@ class Agent:
     """Actions taken from one reply under `tools`."""
     guided: bool = False
     """Whether only valid actions can be sampled, where the environment lists them; for evaluation, not for training."""
+    show_actions: bool | None = None
+    """Whether each observation ends with the actions that are possible now, where the environment lists them; if not
+    given, a pretrained model is shown them and one made from scratch is not."""
     demonstrations: Count = 0
-    """Expert episodes of other training tasks shown in the prompt."""
+    """Expert episodes of other training tasks that stand in the chat before the task, as turns of its own."""
     on_invalid: OnInvalid = OnInvalid.TELL
     """Response to a reply without an action: tell the agent, or end the episode."""
     invalid_limit: Annotated[int, Bounds(at_least=1), Example(3)] | None = None
@@ -461,6 +508,8 @@ class Agent:
     """New attempts after a failure; the last attempt's score counts."""
     memory: Memory = field(default_factory=Memory)
     """Past turns that stay in view."""
+    harness: Harness | None = None
+    """An agent written elsewhere that plays instead of our own."""
 
 
 @frozen

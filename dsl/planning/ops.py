@@ -9,10 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ..frozen import frozen
-from ..model.algorithm import Correction, DataSource, Kind, KLPlace, Preset, RetrainFrom
+from ..model.algorithm import Correction, DataSource, Kind, KLPlace, Level, Preset, Reject, RetrainFrom
 from ..model.plan import Op, OpKind, Port, PortType, Role, Wire
 from ..model.recipe import Checkpoint, DType, Eval, Hardware, Model, RewardSource, Stage
-from ..model.stage_kinds import has_critic, has_reference, has_teacher, kind_of, learns, samples
+from ..model.stage_kinds import (
+    groups_per_update,
+    has_critic,
+    has_reference,
+    has_teacher,
+    kind_of,
+    learns,
+    samples,
+)
 
 __all__ = ["stage_ops"]
 
@@ -108,21 +116,34 @@ def _rl(context: _Context) -> list[Op]:
     inputs = [batch]
     if has_reference(algorithm) and not in_reward:
         inputs.append(_add_reference(ops, context, batch))
-    if _has_old_logprobs(context):
+    gives_old = _needs_old_logprobs(context) and _can_give_old_logprobs(context)
+    if _needs_old_logprobs(context) and not gives_old:
         old = _add(ops, "old_logprobs", OpKind.OLD_LOGPROBS, Role.LEARNER, (batch,), PortType.OLD_LOGPROBS)
         inputs.append(old)
-    ops.append(_update(OpKind.UPDATE, *inputs))
+    update = _update(OpKind.UPDATE, *inputs)
+    given = (Port(name=PortType.OLD_LOGPROBS.value, type=PortType.OLD_LOGPROBS),) if gives_old else ()
+    ops.append(replace(update, outputs=(*update.outputs, *given)))
     if has_critic(algorithm):
         ops.append(_op("critic", OpKind.CRITIC, Role.CRITIC, inputs, PortType.METRICS))
     return ops
 
 
-def _has_old_logprobs(context: _Context) -> bool:
+def _needs_old_logprobs(context: _Context) -> bool:
     """In fp32 on fresh samples the sampler's log-probs are the learner's own to 1e-5: a second forward buys nothing."""
     dtype, hardware = context.model.dtype, context.hardware
     exact = dtype is DType.FP32 or (dtype is DType.AUTO and hardware.gpus_per_node == 0)
     corrects = context.stage.algorithm.importance.correction is not Correction.NONE
     return corrects and not (exact and hardware.staleness == 0)
+
+
+def _can_give_old_logprobs(context: _Context) -> bool:
+    """The forward pass of a step's first update is that of the log-probs before it, if it has the whole batch and each
+    token's weight depends on no other: then a pass of their own would compute the same once more."""
+    algorithm = context.stage.algorithm
+    whole = groups_per_update(algorithm) >= algorithm.groups_per_step
+    warms_up = has_critic(algorithm) and algorithm.critic.warmup_steps > 0
+    by_token = algorithm.loss.ratio is Level.TOKEN and algorithm.importance.level is Level.TOKEN
+    return whole and by_token and algorithm.importance.reject == Reject() and not warms_up
 
 
 def _sft(context: _Context) -> list[Op]:

@@ -101,7 +101,12 @@ def groups_have_a_comparison(case: Case) -> Iterator[Diagnostic]:
             hint = "write 2 or more, or another 'advantage.baseline' and 'advantage.normalise'"
             yield case.error("no-signal", message, (*path, "group_size"), hint=hint)
         elif algorithm.advantage.estimator is Estimator.STEP_GROUPS:
-            yield case.error("no-signal", "a group of one has no other steps to compare with", (*path, "group_size"))
+            yield case.error(
+                "no-signal",
+                "a group of one has no other steps to compare with",
+                (*path, "group_size"),
+                hint="write 2 or more",
+            )
 
 
 def _compares_a_group(algorithm: Algorithm) -> bool:
@@ -219,10 +224,17 @@ def weights_have_a_range(case: Case) -> Iterator[Diagnostic]:
         importance = algorithm.importance
         if importance.correction is Correction.MASK and importance.floor >= importance.cap:
             message = f"'floor' ({importance.floor:g}) must be below 'cap' ({importance.cap:g})"
-            yield case.error("bad-range", message, (*path, "importance", "floor"))
+            yield case.error(
+                "bad-range",
+                message,
+                (*path, "importance", "floor"),
+                hint="write 'floor: 0.5' and 'cap: 2.0', for example",
+            )
         accepted = importance.reject.geometric
         if accepted is not None and accepted[0] >= accepted[1]:
-            yield case.error("bad-range", _order(accepted), (*path, "importance", "reject", "geometric"))
+            yield case.error(
+                "bad-range", _order(accepted), (*path, "importance", "reject", "geometric"), hint=_swapped(accepted)
+            )
 
 
 # --- sampling ------------------------------------------------------------------------------------------------------
@@ -281,9 +293,18 @@ def pairs_are_compared(case: Case) -> Iterator[Diagnostic]:
 def reward_ranges_are_in_order(case: Case) -> Iterator[Diagnostic]:
     for base, reward, _ in _rewards(case):
         if reward.clip is not None and reward.clip[0] >= reward.clip[1]:
-            yield case.error("bad-range", _order(reward.clip), (*base, "reward", "clip"))
+            yield case.error("bad-range", _order(reward.clip), (*base, "reward", "clip"), hint=_swapped(reward.clip))
         if reward.judge is not None and reward.judge.scale[0] >= reward.judge.scale[1]:
-            yield case.error("bad-range", _order(reward.judge.scale), (*base, "reward", "judge", "scale"))
+            yield case.error(
+                "bad-range",
+                _order(reward.judge.scale),
+                (*base, "reward", "judge", "scale"),
+                hint=_swapped(reward.judge.scale),
+            )
+
+
+def _swapped(pair: tuple[float, float]) -> str | None:
+    return f"write [{pair[1]:g}, {pair[0]:g}]" if pair[0] > pair[1] else "write two different numbers"
 
 
 def _order(pair: tuple[float, float]) -> str:
@@ -318,10 +339,12 @@ def pairs_can_be_made(case: Case) -> Iterator[Diagnostic]:
             hint = "write 'source: rollout', or 'source: episodes' to use those of a run"
             yield case.error("conflict", message, (*path, "data", "source"), hint=hint)
         if samples(algorithm) and algorithm.group_size < 2:
-            yield case.error("no-signal", "a group of one has no pair to learn from", (*path, "group_size"))
+            yield case.error(
+                "no-signal", "a group of one has no pair to learn from", (*path, "group_size"), hint="write 2 or more"
+            )
         if algorithm.preference.level is Level.TOKEN:
             message = "expected one of episode, turn, got 'token'"
-            yield case.error("bad-value", message, (*path, "preference", "level"))
+            yield case.error("bad-value", message, (*path, "preference", "level"), hint="write 'episode' or 'turn'")
 
 
 def candidates_can_be_drawn(case: Case) -> Iterator[Diagnostic]:
@@ -337,7 +360,12 @@ def candidates_can_be_drawn(case: Case) -> Iterator[Diagnostic]:
             hint = "write 'level: turn', or 'use: dpo'"
             yield case.error("conflict", message, (*path, "preference", "level"), hint=hint)
         if algorithm.preference.candidates < 2:
-            yield case.error("no-signal", "one candidate is not enough to rank", (*path, "preference", "candidates"))
+            yield case.error(
+                "no-signal",
+                "one candidate is not enough to rank",
+                (*path, "preference", "candidates"),
+                hint="write 2 or more",
+            )
 
 
 ALGORITHM_RULES: tuple[Rule, ...] = (

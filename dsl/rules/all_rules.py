@@ -12,6 +12,7 @@ from .algorithm import ALGORITHM_RULES
 from .context import Case, Rule
 from .environment import ENVIRONMENT_RULES
 from .hardware import HARDWARE_RULES
+from .harness import HARNESS_RULES
 from .model import MODEL_RULES
 from .run import RUN_RULES
 from .schedule import SCHEDULE_RULES
@@ -23,6 +24,7 @@ RULES: tuple[Rule, ...] = (
     *ENVIRONMENT_RULES,
     *ALGORITHM_RULES,
     *SCHEDULE_RULES,
+    *HARNESS_RULES,
     *HARDWARE_RULES,
     *RUN_RULES,
 )

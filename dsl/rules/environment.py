@@ -30,7 +30,12 @@ def at_least_one(case: Case) -> Iterator[Diagnostic]:
         return
     for base, stage in case.stages():
         if not stage.environments:
-            yield case.error("bad-value", "this stage has no environment left", (*base, "environments"))
+            yield case.error(
+                "bad-value",
+                "this stage has no environment left",
+                (*base, "environments"),
+                hint="remove one of the nulls, or the stage",
+            )
 
 
 def environment_has_one_origin(case: Case) -> Iterator[Diagnostic]:
@@ -44,7 +49,13 @@ def environment_has_one_origin(case: Case) -> Iterator[Diagnostic]:
             yield case.missing(f"environment '{path[-1]}' needs 'use' or 'url'", path, hint=hint)
         if environment.use is not None and environment.url is not None:
             message = "'use' starts a server and 'url' names one that is already running: give only one of them"
-            yield case.error("conflict", message, (*path, "url"), notes=(case.note("'use' is here", (*path, "use")),))
+            yield case.error(
+                "conflict",
+                message,
+                (*path, "url"),
+                hint="remove one of them",
+                notes=(case.note("'use' is here", (*path, "use")),),
+            )
 
 
 def _meant(case: Case, name: str) -> str | None:
@@ -146,13 +157,22 @@ def selections_whole(case: Case) -> Iterator[Diagnostic]:
     for path, selection, _ in _selections(case):
         ways = [key for key in ("split", "ids", "file") if getattr(selection, key) is not None]
         if not ways:
-            yield case.missing("expected a selection of tasks: 'split', 'ids' or 'file'", path)
+            yield case.missing(
+                "expected a selection of tasks: 'split', 'ids' or 'file'",
+                path,
+                hint="write 'split: train', for example",
+            )
         for extra in ways[1:]:
             yield case.error(
-                "conflict", f"'{ways[0]}' and '{extra}' both select the tasks: give only one of them", (*path, extra)
+                "conflict",
+                f"'{ways[0]}' and '{extra}' both select the tasks: give only one of them",
+                (*path, extra),
+                hint=f"remove '{ways[0]}' or '{extra}'",
             )
         if selection.ids is not None and not selection.ids:
-            yield case.error("bad-value", "expected at least one task", (*path, "ids"))
+            yield case.error(
+                "bad-value", "expected at least one task", (*path, "ids"), hint="write some ids, or 'split' instead"
+            )
 
 
 def splits_known(case: Case) -> Iterator[Diagnostic]:
@@ -177,7 +197,12 @@ def ranges_fit(case: Case) -> Iterator[Diagnostic]:
             at = (*path, "tasks", part, "range")
             size = _count_tasks(case, environment, selection)
             if first >= end:
-                yield case.error("bad-range", f"the range must start below its end ({end}), got {first}", at)
+                yield case.error(
+                    "bad-range",
+                    f"the range must start below its end ({end}), got {first}",
+                    at,
+                    hint=f"write [{end}, {first}]" if first > end else f"write [0, {max(end, 1)}]",
+                )
             elif size is not None and end > size:
                 which = f"split '{selection.split}'" if selection.split else "the list of ids"
                 message = f"the range ends at {end}, but {which} has {size} tasks"
@@ -235,7 +260,12 @@ def some_weight(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         if stage.environments and all(is_zero(each.weight) for each in stage.environments.values()):
             at = (*base, "environments", next(iter(stage.environments)), "weight")
-            yield case.error("bad-value", "every environment has weight 0: at least one must be above 0", at)
+            yield case.error(
+                "bad-value",
+                "every environment has weight 0: at least one must be above 0",
+                at,
+                hint="write 'weight: 1.0'",
+            )
 
 
 def experts_exist(case: Case) -> Iterator[Diagnostic]:
@@ -252,7 +282,12 @@ def experts_exist(case: Case) -> Iterator[Diagnostic]:
 
 
 def _no_expert(case: Case, name: str, path: Path) -> Diagnostic:
-    return case.error("no-expert", f"environment '{name}' is an external server without scripted solutions", path)
+    return case.error(
+        "no-expert",
+        f"environment '{name}' is an external server without scripted solutions",
+        path,
+        hint="write 'source: file' with a 'path', or 'source: rollout'" if path[-1] == "source" else "write 0",
+    )
 
 
 def _registered(case: Case) -> Iterator[tuple[Path, Environment, EnvironmentInfo]]:

@@ -29,6 +29,8 @@ _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".ckpt", ".json")
 _NOTHING = ("None", "none", "null", "nil", "False", "false", "")
 _OPENS_WITH = 4
 """Words that no path has, and a prompt does."""
+_COMMAND = ("command",)
+"""Its words may be anything, and those that begin as a path name a file."""
 _EITHER = ("algorithm", "data", "path")
 _FOLDER = ("model", "lora", "path")
 
@@ -51,6 +53,8 @@ def find_wrong_paths(recipe: Recipe, places: TreePlaces, find: Find) -> Iterator
 def _wrong(value: str, shown: str, hub: bool, path: Path, find: Find) -> tuple[str, str, str | None] | None:
     """Code, message and help."""
     key, text = str(path[-1]), quote(shown)
+    if path[-2:-1] == _COMMAND:
+        return _missing(value, text, path, find) if value.startswith(("./", "../")) else None
     variable = re.search(_VARIABLE, value) if "$" in value or "%" in value else None
     if variable:
         name = variable[1] or variable[2]

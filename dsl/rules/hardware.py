@@ -53,7 +53,15 @@ def split_adds_up(case: Case) -> Iterator[Diagnostic]:
     if fault:
         named = [side for side in ("rollout", "train") if getattr(case.recipe.hardware, side).gpus is not None]
         path = ("hardware", named[0], "gpus") if named else ("hardware", "layout")
-        yield case.error("gpus-do-not-fit", fault, path)
+        yield case.error("gpus-do-not-fit", fault, path, hint=_way_to_split(case.recipe.hardware))
+
+
+def _way_to_split(hardware: Hardware) -> str:
+    total = hardware.nodes * hardware.gpus_per_node
+    if total == 1:
+        return "write 'layout: colocated', or more 'gpus_per_node'"
+    half = total // 2
+    return f"for example 'gpus: {total - half}' under 'train' and 'gpus: {half}' under 'rollout'"
 
 
 def _split_fault(case: Case) -> str | None:
@@ -153,7 +161,7 @@ def micro_batch_holds_an_episode(case: Case) -> Iterator[Diagnostic]:
                 "over-budget",
                 f"'tokens_per_micro_batch' ({size}) is below 'agent.context_tokens' ({stage.agent.context_tokens})",
                 ("hardware", "train", "tokens_per_micro_batch"),
-                hint="raise it to 'agent.context_tokens' or more, or remove the key",
+                hint=f"write tokens_per_micro_batch: {stage.agent.context_tokens} or more, or remove the key",
             )
 
 
@@ -168,7 +176,8 @@ def cache_holds_an_episode(case: Case) -> Iterator[Diagnostic]:
     needed = one_episode_cache(make_sizing(case.recipe, case.shape))
     if asked * 10**9 < needed:
         message = f"the KV cache of one episode needs {_gb(needed)} GB, but 'kv_cache_gb' is {asked:g}"
-        yield case.error("out-of-memory", message, ("hardware", "rollout", "kv_cache_gb"))
+        hint = f"write {-(-needed // 10**8) / 10:g} or more, remove the key, or lower 'agent.context_tokens'"
+        yield case.error("out-of-memory", message, ("hardware", "rollout", "kv_cache_gb"), hint=hint)
 
 
 def everything_fits_in_gpu_memory(case: Case) -> Iterator[Diagnostic]:

@@ -37,14 +37,21 @@ def heads_divide(case: Case) -> Iterator[Diagnostic]:
     if init is None:
         return
     if init.hidden % init.heads:
-        yield _not_divisible(case, "heads", f"{init.heads} heads do not divide 'hidden' ({init.hidden})")
+        yield _not_divisible(
+            case, "heads", f"{init.heads} heads do not divide 'hidden' ({init.hidden})", _divisors(init.hidden, "heads")
+        )
     elif (init.hidden // init.heads) % 2:
         # rotary embeddings turn the numbers of a head in pairs
         message = f"the head size must be even, but {init.hidden} / {init.heads} is {init.hidden // init.heads}"
-        yield _not_divisible(case, "heads", message)
+        yield _not_divisible(case, "heads", message, "write fewer heads, or a larger 'hidden'")
     kv_heads = init.kv_heads or init.heads
     if init.heads % kv_heads:
-        yield _not_divisible(case, "kv_heads", f"{kv_heads} key-value heads do not divide {init.heads} heads")
+        yield _not_divisible(
+            case,
+            "kv_heads",
+            f"{kv_heads} key-value heads do not divide {init.heads} heads",
+            _divisors(init.heads, "kv_heads"),
+        )
 
 
 def heads_suit_a_cpu(case: Case) -> Iterator[Diagnostic]:
@@ -58,8 +65,13 @@ def heads_suit_a_cpu(case: Case) -> Iterator[Diagnostic]:
         yield case.error("conflict", message, ("model", "init", "heads"), hint=hint)
 
 
-def _not_divisible(case: Case, key: str, message: str) -> Diagnostic:
-    return case.error("not-divisible", message, ("model", "init", key))
+def _not_divisible(case: Case, key: str, message: str, hint: str | None = None) -> Diagnostic:
+    return case.error("not-divisible", message, ("model", "init", key), hint=hint)
+
+
+def _divisors(number: int, key: str) -> str:
+    found = [str(each) for each in range(1, min(number, 1024) + 1) if number % each == 0]
+    return f"'{key}' can be {', '.join(found[-8:])}"
 
 
 def shape_divides(case: Case) -> Iterator[Diagnostic]:
@@ -70,7 +82,9 @@ def shape_divides(case: Case) -> Iterator[Diagnostic]:
         yield case.error("not-divisible", message, ("model", "shape", "heads"), hint=hint)
     if shape is not None and shape.heads % shape.kv_heads:
         message = f"{shape.kv_heads} key-value heads do not divide {shape.heads} heads"
-        yield case.error("not-divisible", message, ("model", "shape", "kv_heads"))
+        yield case.error(
+            "not-divisible", message, ("model", "shape", "kv_heads"), hint=_divisors(shape.heads, "kv_heads")
+        )
 
 
 def within_positions(case: Case) -> Iterator[Diagnostic]:
@@ -79,7 +93,12 @@ def within_positions(case: Case) -> Iterator[Diagnostic]:
         if known is not None and stage.agent.context_tokens > known.max_positions:
             limit = f"the context length of {quote(case.recipe.model.path or '')} ({known.max_positions})"
             message = f"{stage.agent.context_tokens} tokens exceed {limit}"
-            yield case.error("context-too-long", message, (*base, "agent", "context_tokens"))
+            yield case.error(
+                "context-too-long",
+                message,
+                (*base, "agent", "context_tokens"),
+                hint=f"write {known.max_positions} or less",
+            )
 
 
 def adapters_exist(case: Case) -> Iterator[Diagnostic]:
@@ -87,7 +106,12 @@ def adapters_exist(case: Case) -> Iterator[Diagnostic]:
     if lora is None or case.shape is None:
         return
     if not lora.targets:
-        yield case.error("bad-value", "expected at least one target layer", ("model", "lora", "targets"))
+        yield case.error(
+            "bad-value",
+            "expected at least one target layer",
+            ("model", "lora", "targets"),
+            hint=f"for example [{', '.join(LAYERS)}]",
+        )
     for index, target in enumerate(lora.targets):
         if target not in LAYERS:
             message = f"the model has no layer {quote(target)}"

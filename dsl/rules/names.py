@@ -5,27 +5,34 @@ Used on a bound recipe, and on a tree from which no recipe could be made, with t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ..catalog import Catalog, EnvironmentInfo
 from ..check.expected import scalar_text
 from ..diagnostics import Diagnostic
 from ..source import Span
-from ..suggest import did_you_mean, quote
+from ..suggest import did_you_mean, find_nearest, quote
 from ..text.node import MapNode, Node, ScalarNode, child_nodes, get_entry
 
-__all__ = ["UNKNOWN_ENVIRONMENT", "find_unknown_names", "no_environment", "no_sink", "no_split"]
+__all__ = ["find_unknown_names", "no_environment", "no_sink", "no_split", "suggest_environment"]
 
 
-UNKNOWN_ENVIRONMENT = (
+_MORE_ENVIRONMENTS = (
     "'agym envs list' shows those that are shipped or come with an installed plugin; 'agym envs new NAME' begins one "
     "of your own, and 'url:' instead of 'use:' names a server that is already running"
 )
 
 
+def suggest_environment(name: str, known: Iterable[str]) -> str:
+    """What to write instead of a name that no environment has."""
+    names = sorted(known)
+    near = find_nearest(name, names)
+    return f"did you mean '{near}'?" if near else f"known: {', '.join(names)}; {_MORE_ENVIRONMENTS}"
+
+
 def no_environment(name: str, span: Span, catalog: Catalog) -> Diagnostic:
     message = f"environment {quote(name)} is not registered"
-    help_text = did_you_mean(name, catalog.environments) or UNKNOWN_ENVIRONMENT
+    help_text = suggest_environment(name, catalog.environments)
     return Diagnostic(code="unknown-environment", message=message, span=span, help=help_text)
 
 

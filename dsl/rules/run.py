@@ -50,7 +50,7 @@ def best_metric_exists(case: Case) -> Iterator[Diagnostic]:
         yield case.error("unknown-metric", message, path, hint=hint)
     elif group == "eval" and case.recipe.eval is None:
         message = f"no metric {quote(best)}: this recipe has no 'eval' section"
-        yield case.error("unknown-metric", message, path)
+        yield case.error("unknown-metric", message, path, hint="add 'eval: {every: 25}', or remove 'best'")
     elif group == "eval":
         yield from _eval_metric(case, path, best, rest)
     else:

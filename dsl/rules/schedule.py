@@ -38,7 +38,13 @@ def names_differ(case: Case) -> Iterator[Diagnostic]:
         if before != index:
             message = f"two stages are named {quote(stage.stage)}"
             notes = (case.note("the first is here", ("schedule", before, "stage")),)
-            yield case.error("duplicate-name", message, ("schedule", index, "stage"), notes=notes)
+            yield case.error(
+                "duplicate-name",
+                message,
+                ("schedule", index, "stage"),
+                hint="give one of them another name",
+                notes=notes,
+            )
 
 
 def stages_end(case: Case) -> Iterator[Diagnostic]:
@@ -151,7 +157,7 @@ def a_turn_fits_the_context(case: Case) -> Iterator[Diagnostic]:
                     f"'{key}' ({size}) {'exceeds' if size > agent.context_tokens else 'leaves no room in'}"
                     f" 'agent.context_tokens' ({agent.context_tokens})",
                     (*base, "agent", *key.split(".")),
-                    hint="raise 'agent.context_tokens', or lower this",
+                    hint=f"write context_tokens: {2 * size} or more, or {key}: {-(-agent.context_tokens // 4)} or less",
                 )
 
 
@@ -159,7 +165,10 @@ def guided_replies_are_lists(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         if stage.agent.guided and stage.agent.format is Format.CODE:
             yield case.error(
-                "conflict", "'guided' needs a list of valid actions, and code has none", (*base, "agent", "guided")
+                "conflict",
+                "'guided' needs a list of valid actions, and code has none",
+                (*base, "agent", "guided"),
+                hint="remove it, or write another 'format'",
             )
 
 
@@ -187,10 +196,20 @@ def relabelled_episodes_are_one_sequence(case: Case) -> Iterator[Diagnostic]:
         plans = "planning" if agent.planning is not None else None
         if samples(algorithm) and algorithm.data.relabel is not Relabel.NONE and (key := pieces or plans):
             message = f"an episode with '{key}' cannot be relabelled for another goal"
-            yield case.error("conflict", message, (*base, "algorithm", "data", "relabel"))
+            yield case.error(
+                "conflict",
+                message,
+                (*base, "algorithm", "data", "relabel"),
+                hint=f"write 'relabel: none', or remove 'agent.{key}'",
+            )
         if algorithm.use is Preset.TURN_DPO and algorithm.critic.privileged and pieces:
             message = f"the solution is shown to the critic in the first prompt, but '{pieces}' makes several prompts"
-            yield case.error("conflict", message, (*base, "algorithm", "critic", "privileged"))
+            yield case.error(
+                "conflict",
+                message,
+                (*base, "algorithm", "critic", "privileged"),
+                hint=f"write 'privileged: false', or remove 'agent.{pieces}'",
+            )
 
 
 def _in_pieces(agent: Agent) -> str | None:

@@ -25,11 +25,11 @@ def describe_view(world: GridWorld) -> str:
     walls, lava = (_lines(world.view, kind) for kind in ("wall", "lava"))
     under, carried = world.underfoot, world.carried
     lines = (
-        f"You see {things}." if things else "You see nothing of note.",
+        f"You see {things}." if things else "You see no objects.",
         f"Walls: {'; '.join(walls)}." if walls else "",
         f"Lava: {'; '.join(lava)}." if lava else "",
-        f"You stand in {describe_thing(world, under)}." if under in world.names else "",
-        f"You carry {world.names[carried]}." if carried else "You carry nothing.",
+        f"You are standing in {describe_thing(world, under)}." if under in world.names else "",
+        f"You are carrying {world.names[carried]}." if carried else "You are carrying nothing.",
     )
     return "\n".join(filter(None, lines))
 
@@ -42,12 +42,18 @@ def describe_thing(world: GridWorld, thing: WorldObj) -> str:
 
 def _place(ahead: int, right: int) -> str:
     if (ahead, right) == (1, 0):
-        return "right in front"
-    return " and ".join(filter(None, (f"{ahead} ahead" if ahead else "", _side(right) if right else "")))
+        return "directly in front of you"
+    return " and ".join(filter(None, (f"{_steps(ahead)} ahead" if ahead else "", _side(right) if right else "")))
+
+
+def _steps(number: int) -> str:
+    return f"{number} step" if number == 1 else f"{number} steps"
 
 
 def _side(right: int) -> str:
-    return f"{abs(right)} {'right' if right > 0 else 'left'}" if right else "0"
+    if not right:
+        return "straight ahead"
+    return f"{_steps(abs(right))} to the {'right' if right > 0 else 'left'}"
 
 
 # --- walls, in as few lines as will do ---
@@ -85,5 +91,10 @@ def _span(line: list[Square]) -> str:
     if len(line) == 1:
         return _place(ahead, right)
     if ahead == last_ahead:
-        return f"{ahead} ahead, {_side(right)} to {_side(last_right)}"
-    return f"{_side(right)}, {ahead} to {last_ahead} ahead"
+        where = f"{_steps(ahead)} ahead" if ahead else "beside you"
+        return f"{where} ({_offset(right)} to {_offset(last_right)})"
+    return f"{_side(right)} ({ahead} to {last_ahead} ahead)"
+
+
+def _offset(right: int) -> str:
+    return f"{abs(right)} {'right' if right > 0 else 'left'}" if right else "0"

@@ -12,6 +12,7 @@ from random import Random
 
 from ..errors import EpisodeOver
 from ..options import read_options
+from ..pictures import encode_png
 from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
 from .actions import GridCommand, MalformedGridCommand, Verb, parse_command
 from .describe import describe_view
@@ -70,7 +71,7 @@ class BabyAI(Env):
         self._level, self._world, self._plan = find_level(task)[0], self._build(task), None
         done = GridTexts.SAY_DONE if self._level.needs_done else ""
         opening = OPENING.format(mission=self._world.level.mission, done=done)
-        return self._observe(f"{opening}\n{describe_view(self._world)}")
+        return self._observe(f"{opening}\n{describe_view(self._world)}", self._world)
 
     def _build(self, task: str) -> GridWorld:
         return GridWorld(build_level(*find_level(task), self._options.max_steps))
@@ -109,7 +110,7 @@ class BabyAI(Env):
             self._world = None
         scaled = 1 - 0.9 * world.steps / world.limit if world.won else 0.0
         return Step(
-            observation=self._observe(text),
+            observation=self._observe(text, world),
             reward=float(world.won),
             terminated=world.over,
             truncated=out_of_steps,
@@ -117,11 +118,12 @@ class BabyAI(Env):
             info={"steps": world.steps, "scaled": scaled},
         )
 
-    def _observe(self, text: str) -> Observation:
+    def _observe(self, text: str, shown: GridWorld) -> Observation:
         world, level, self._listed = self._world, self._level, ()
         if world is not None and level is not None:
             self._listed = tuple(list_available(world, WayFinder(world) if self._macros else None, level.needs_done))
-        return Observation(text=text, valid_actions=self._listed)
+        picture = encode_png(shown.draw()) if self._options.screenshots else None
+        return Observation(text=text, valid_actions=self._listed, picture=picture)
 
     def _require_world(self) -> GridWorld:
         if self._world is None:

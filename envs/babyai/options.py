@@ -15,3 +15,5 @@ class BabyAIOptions:
     """Whole manoeuvres such as `go to red ball 1`, or single steps and turns."""
     max_steps: int | None = None
     """Most steps of the grid world in one episode, where the level's own limit is not lower."""
+    screenshots: bool = False
+    """Whether each observation has a picture."""

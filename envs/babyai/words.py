@@ -29,11 +29,12 @@ _MINIGRID_MISSIONS = (
     "reach the goal",
 )
 _VIEW = """\
-You see red ball 1, right in front; blue door 1 (closed), 3 ahead and 2 left; grey door 1 (open); key (locked).
-You see nothing of note.
-Walls: 2 right, 0 to 5 ahead.
-You stand in red door 1 (open).
-You carry green box 1."""
+You see red ball 1, directly in front of you; blue door 1 (closed), 3 steps ahead and 2 steps to the left; grey door 1
+(open); key (locked).
+You see no objects.
+Walls: 1 step to the right (0 to 5 ahead); 2 steps ahead (0 to 1 right); beside you (1 left to 1 right); straight ahead.
+You are standing in red door 1 (open).
+You are carrying green box 1."""
 
 
 def list_texts(actions: str, *, minigrid: bool) -> Iterator[str]:

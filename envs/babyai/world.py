@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from minigrid.core.actions import Actions
 from minigrid.core.world_object import Door, WorldObj
@@ -23,6 +23,9 @@ Pose: TypeAlias = tuple[int, int, int]
 DIRECTIONS = ((1, 0), (0, 1), (-1, 0), (0, -1))
 TERRAIN = frozenset({"wall", "lava", "floor"})
 """What has no name of its own."""
+
+_TILE = 24
+"""Pixels of a side of a cell, in pictures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,10 @@ class GridWorld:
     def pose(self) -> Pose:
         x, y = self.level.agent_pos
         return int(x), int(y), int(self.level.agent_dir)
+
+    def draw(self) -> Any:
+        """Draw the world from above, with what is in view lit; rows of RGB bytes."""
+        return self.level.get_frame(highlight=True, tile_size=_TILE)
 
     @property
     def carried(self) -> WorldObj | None:

@@ -6,20 +6,24 @@ A task is a seed of the environment's own. The score is the return, scaled to 0 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
+from io import StringIO
 from random import Random
 from typing import Any
 
 import gymnasium
-from gymnasium import spaces
 
-from ..errors import BadOption, EpisodeOver, UnknownTask
+from ..errors import BadOption, EpisodeOver, NotInstalled, UnknownTask
 from ..options import read_options
+from ..pictures import encode_png
 from ..protocol import Env, EnvSpec, Json, Observation, Status, Step, parse_numbered
+from .actions import name_actions
+from .describe import Describer, find_describer
 from .known import KNOWN, Known
 from .options import GymnasiumOptions
 from .plan import is_certain, value_actions
-from .spaces import is_exact, is_tellable, put_in_words, to_plain
+from .spaces import MASK, is_exact, is_tellable, put_in_words, to_plain
 
 __all__ = ["SPEC", "Gymnasium", "create"]
 
@@ -34,7 +38,6 @@ SPEC = EnvSpec(
 
 _LIMIT = 100
 """Actions in one episode where neither the environment nor the user has set a limit."""
-_LONGEST_ACTION = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +54,15 @@ def create(options: Mapping[str, Json]) -> Gymnasium:
 class Gymnasium(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
         self._options = read_options(GymnasiumOptions, options)
-        self._world, self._known = _make_world(self._options)
-        self._words = _words(self._world, self._known)
-        self._limit = min(filter(None, (self._options.max_steps, self._world.spec.max_episode_steps)), default=_LIMIT)
-        self._worst, self._best = _returns(self._options, self._known)
+        self._world, self._known, self._describer = _make_world(self._options)
+        named = self._options.actions or (self._known.actions if self._known else ())
+        meanings = getattr(self._world.unwrapped, "get_action_meanings", lambda: ())()
+        if self._describer and self._describer.actions:
+            meanings = self._describer.actions
+        self._actions = name_actions(self._world.action_space, named, meanings, self._options.id)
+        self._words = self._actions.words
+        self._limit = min(filter(None, (self._options.max_steps, _own_limit(self._world))), default=_LIMIT)
+        self._worst, self._best = _returns(self._options, self._known, self._describer)
         self._table: Any = getattr(self._world.unwrapped, "P", None) if self._known else None
         """All that can happen, where the environment has it written down."""
         self._certain = self._table is None or is_certain(self._table)
@@ -76,12 +84,12 @@ class Gymnasium(Env):
 
     def _prompt(self) -> str:
         slips = "" if self._certain else " You slip at times, and another move is made than the one you chose."
-        how = f"one of: {', '.join(self._words)}." if self._words else "a text."
-        return f"{self._guide()}{slips}\nEach turn, give {how}"
+        return f"{self._guide()}{slips}\nEach turn, give {self._actions.how}."
 
     def _guide(self) -> str:
         if self._known is None:
-            return f"You act in {self._options.id.rpartition(':')[2]}."
+            described = self._describer.guide if self._describer else ""
+            return described or f"You act in {self._options.id.rpartition(':')[2]}."
         rows = getattr(self._world.unwrapped, "desc", ())
         return self._known.guide.format(map="\n".join(b"".join(row).decode() for row in rows))
 
@@ -104,39 +112,37 @@ class Gymnasium(Env):
 
     def _begin(self, number: int) -> None:
         if self._known and (kwargs := self._known.prepare(self._options.kwargs, number)) != self._options.kwargs:
-            self._world = _make(self._options.id, kwargs)
+            self._world = _make(self._options.id, {**_drawn(self._options), **kwargs})
             self._table, self._worth = self._world.unwrapped.P, None
         self._seen, info = self._world.reset(seed=number)
-        self._mask = info.get("action_mask")
+        self._mask = self._find_mask(info)
         self._left, self._earned = self._limit, 0.0
+
+    def _find_mask(self, info: Mapping[str, Any]) -> Any:
+        """Which actions are possible: told aside, or as a part of the observation, or by a method."""
+        if MASK in info:
+            return info[MASK]
+        if isinstance(self._seen, Mapping) and MASK in self._seen:
+            return self._seen[MASK]
+        asked = getattr(self._world.unwrapped, "action_masks", None)
+        return asked() if callable(asked) else None
 
     def step(self, action: str) -> Step:
         if not self._left:
             raise EpisodeOver("gymnasium has no episode under way: reset it first")
-        chosen = self._choose(action)
+        chosen = self._actions.read(action)
         if chosen is None:
             self._left -= 1
-            expected = f"one of: {', '.join(self._words)}" if self._words else "a text that is allowed"
+            expected = self._actions.how if self._words else "a text that is allowed"
             return self._answer(f"That is not an action: give {expected}.", Status.INVALID, over=False)
         over, ended = self._act(chosen)
         text = f"{self._describe()}\nThe episode is over." if ended else self._describe()
         return self._answer(text, Status.OK, over=over)
 
-    def _choose(self, action: str) -> int | str | None:
-        """The environment's action for a text; None if it is not one."""
-        space = self._world.action_space
-        if len(action) > _LONGEST_ACTION:
-            return None
-        if not self._words:
-            text = action.strip()
-            return text if space.contains(text) else None
-        words = " ".join(action.lower().split())
-        return int(space.start) + self._words.index(words) if words in self._words else None
-
-    def _act(self, chosen: int | str) -> tuple[bool, bool]:
+    def _act(self, chosen: Any) -> tuple[bool, bool]:
         """Act; return whether the task has ended, and whether the episode has."""
         self._seen, reward, terminated, truncated, info = self._world.step(chosen)
-        self._mask = info.get("action_mask")
+        self._mask = self._find_mask(info)
         self._earned += float(reward)
         self._left = 0 if terminated or truncated else self._left - 1
         return bool(terminated), not self._left
@@ -163,16 +169,25 @@ class Gymnasium(Env):
         world = self._world
         if self._known and self._known.show:
             return self._known.show(world.unwrapped, self._seen)
+        if self._describer:
+            return self._describer.tell(world.unwrapped, self._seen)
         if world.render_mode == "ansi":
             return to_plain(world.render())
         return put_in_words(world.observation_space, self._seen)
 
     def _observe(self, text: str) -> Observation:
-        return Observation(text=text, valid_actions=self._possible() if self._words and self._left else None)
+        listed = self._actions.listed(self._mask) if self._left else None
+        return Observation(text=text, valid_actions=listed, picture=self._draw())
 
-    def _possible(self) -> tuple[str, ...]:
-        mask = self._mask if self._mask is not None else [1] * len(self._words)
-        return tuple(word for word, allowed in zip(self._words, mask, strict=True) if allowed)
+    def _draw(self) -> bytes | None:
+        """A picture, where the environment draws one rather than a text."""
+        if not self._options.screenshots or self._world.render_mode != "rgb_array":
+            return None
+        try:
+            with redirect_stdout(StringIO()):  # what some of them draw with greets whoever imports it
+                return encode_png(self._world.render())
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise NotInstalled(f"pictures of '{self._options.id}' need another package: {error}") from error
 
     def close(self) -> None:
         self._left = 0
@@ -195,7 +210,7 @@ class Gymnasium(Env):
         actions, over = [], False
         while self._left:
             actions.append(self._best_action())
-            over, _ = self._act(self._words.index(actions[-1]))
+            over, _ = self._act(self._actions.read(actions[-1]))
         return _Solved(actions=tuple(actions), earned=self._earned, arrives=over)
 
     def _best_action(self) -> str:
@@ -214,7 +229,7 @@ class Gymnasium(Env):
         """A random possible action; none that loses, where that is known."""
         if not self._words:
             return None
-        harmless = self._possible()
+        harmless = self._actions.allowed(self._mask)
         if self._left and self._can_always_win:
             harmless = tuple(word for word, worth in zip(self._words, self._worth_now(), strict=True) if worth > 0)
         return rng.choice(harmless or self._words)
@@ -234,19 +249,41 @@ class Gymnasium(Env):
         self._left = 0
 
 
-def _make_world(options: GymnasiumOptions) -> tuple[Any, Known | None]:
-    """Make the environment and look up what is known of it; unknown ones are rendered as text where possible."""
-    world = _make(options.id, options.kwargs)
+def _make_world(options: GymnasiumOptions) -> tuple[Any, Known | None, Describer | None]:
+    """Make the environment and find out how it is told; unknown ones are rendered as text where possible."""
+    world = _make(options.id, {**_drawn(options), **options.kwargs})
     ours = str(world.spec.entry_point).startswith("gymnasium.envs.") and world.spec.namespace is None
-    known = KNOWN.get(world.spec.name) if ours else None
-    if known is None and "ansi" in world.metadata.get("render_modes", ()):
+    known = KNOWN.get(world.spec.name) if ours and options.describe is None else None
+    describer = None if known else find_describer(options.describe, world.observation_space)
+    if known is None and describer is None and "ansi" in world.metadata.get("render_modes", ()):
         world.close()
         world = _make(options.id, {"render_mode": "ansi", **options.kwargs})
+    elif describer is not None:
+        _try_out(world, describer, options.id)
     elif known is None and not is_tellable(world.observation_space):
-        raise BadOption(f"what is seen in '{options.id}' cannot be put in words: {str(world.observation_space)[:80]}")
-    if not isinstance(world.action_space, spaces.Discrete | spaces.Text):
-        raise BadOption(f"actions of '{options.id}' are neither a choice nor a text: {str(world.action_space)[:80]}")
-    return world, known
+        raise BadOption(
+            f"what is seen in '{options.id}' cannot be put in words, so give the option 'describe':"
+            f" {str(world.observation_space)[:80]}"
+        )
+    return world, known, describer
+
+
+def _try_out(world: Any, describer: Describer, name: str) -> None:
+    seen, _ = world.reset(seed=0)
+    try:
+        describer.tell(world.unwrapped, seen)
+    except (ValueError, LookupError, TypeError) as error:
+        raise BadOption(f"gymnasium option 'describe' does not fit what is seen in '{name}': {error}") from error
+
+
+def _own_limit(world: Any) -> int | None:
+    """Actions after which the environment itself cuts an episode off, if it says so."""
+    own = getattr(world.unwrapped, "max_steps", None)
+    return world.spec.max_episode_steps or (own if isinstance(own, int) and own > 0 else None)
+
+
+def _drawn(options: GymnasiumOptions) -> Mapping[str, Any]:
+    return {"render_mode": "rgb_array"} if options.screenshots else {}
 
 
 def _make(name: str, kwargs: Mapping[str, Any]) -> Any:
@@ -256,23 +293,14 @@ def _make(name: str, kwargs: Mapping[str, Any]) -> Any:
         raise BadOption(f"gymnasium cannot make '{name[:60]}': {error}") from error
 
 
-def _words(world: Any, known: Known | None) -> tuple[str, ...]:
-    """Names of the actions; none where they are texts."""
-    if isinstance(world.action_space, spaces.Text):
-        return ()
-    first, num = int(world.action_space.start), int(world.action_space.n)
-    meanings = known.actions if known else getattr(world.unwrapped, "get_action_meanings", tuple)()
-    named = tuple(str(word).lower() for word in meanings)
-    return named if len(set(named)) == num else tuple(str(number) for number in range(first, first + num))
-
-
-def _returns(options: GymnasiumOptions, known: Known | None) -> tuple[float, float | None]:
-    if not options.returns and known is None:
+def _returns(options: GymnasiumOptions, known: Known | None, describer: Describer | None) -> tuple[float, float | None]:
+    told = options.returns or (known.returns if known else describer.returns if describer else None)
+    if not told:
         raise BadOption(
             f"it is not known what play can earn in '{options.id}': give the option 'returns', the return that scores 0"
             " and the one that scores 1"
         )
-    return options.returns or (known.returns if known else (0.0, 1.0))
+    return told
 
 
 def _seed(task: str) -> int:

@@ -23,6 +23,12 @@ class GymnasiumOptions:
     """The return that scores 0 and the one that scores 1, where they are not known or should be others."""
     max_steps: int | None = None
     """Most actions in one episode, understood or not; the environment's own limit stays in force."""
+    screenshots: bool = False
+    """Whether each observation has a picture."""
+    describe: Mapping[str, Any] | str | None = None
+    """Who puts observations in words: `minigrid`, `grid`, an entry point, or names for the cells of a grid."""
+    actions: tuple[str, ...] = ()
+    """Names of the actions, in the order of their numbers."""
 
     def __post_init__(self) -> None:
         if self.returns and not self.returns[0] < self.returns[1]:

@@ -101,7 +101,10 @@ class MiniWob(Env):
         self._surfer.settle()
         self._task = " ".join(str(self._surfer.ask(_TASK)).split())
         self._left = self._options.max_steps
-        return Observation(text=OPENING.format(task=self._task, page=self._surfer.see()))
+        return self._observe(OPENING.format(task=self._task, page=self._surfer.see()))
+
+    def _observe(self, text: str) -> Observation:
+        return Observation(text=text, picture=self._surfer.picture() if self._options.screenshots else None)
 
     def step(self, action: str) -> Step:
         if not self._left:
@@ -111,7 +114,7 @@ class MiniWob(Env):
         if not isinstance(parsed, _OFFERED):
             fault = parsed if isinstance(parsed, Malformed) else Malformed.UNKNOWN
             text = MALFORMED[fault].format(forms=FORMS)
-            return self._finish_step(Observation(text=text), 0.0, over=False, status=Status.INVALID)
+            return self._finish_step(self._observe(text), 0.0, over=False, status=Status.INVALID)
         return self._perform(parsed)
 
     def _perform(self, action: Action) -> Step:
@@ -123,7 +126,7 @@ class MiniWob(Env):
         else:
             text = "\n".join(filter(None, (reply.text, self._surfer.see())))
         score = max(-1.0, min(1.0, float(score))) if over else 0.0
-        return self._finish_step(Observation(text=text), score, over=over, status=reply.status)
+        return self._finish_step(self._observe(text), score, over=over, status=reply.status)
 
     def _finish_step(self, observation: Observation, score: float, *, over: bool, status: Status) -> Step:
         truncated = not over and not self._left

@@ -17,3 +17,5 @@ class MiniWobOptions:
     """Whether to say of every element how large it is and where."""
     max_steps: int = 30
     """Most actions in one episode."""
+    screenshots: bool = False
+    """Whether each observation has a picture."""

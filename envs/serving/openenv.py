@@ -3,9 +3,11 @@
     GET /health /metadata /schema /state
     POST /reset {seed?, task_id?, split?, index?}    -> {observation, reward, done, metadata}
     POST /step {action: {text}, ...}                 -> the same; over HTTP each is an episode of its own
+    GET /openapi.json                                -> these paths, as OpenEnv's own servers describe theirs
     GET /list_environments  GET /ENV/splits  POST /ENV/tasks {split}
     POST /ENV/num_tasks {split}  POST /ENV/task {split, index}
     WebSocket /ws                                    -> a session: {type: reset | step | state | close, data}
+    POST /mcp {jsonrpc, id, method, params}          -> JSON-RPC: tools/list, tools/call, openenv/session/...
 
 A task is named by `task_id`, or by a split and an index in it; without either the seed chooses one of the first split.
 """
@@ -20,11 +22,11 @@ from typing import Any
 
 from ..errors import BadRequest, EnvError, EnvFault, FaultKind, NotFound, UnknownSession, UnknownTask
 from ..pool import Instances
-from ..protocol import Json, Observation, Step, score_of
-from ..wire import Fields, WireError, dump, load_json
+from ..protocol import EnvSpec, Json, Observation, Status, Step, score_of
+from ..wire import Fields, WireError, dump, load_json, load_object
 from .asgi import ASGIReceive, ASGISend, Reply, Request, Route, Routes
 from .native import choose_status, read_seed
-from .openapi import NUMBER, SEED, TEXT, object_schema
+from .openapi import NUMBER, SEED, TEXT, describe_server, object_schema
 from .sessions import Sessions
 
 __all__ = ["OpenEnv"]
@@ -36,6 +38,9 @@ _OBSERVATION = object_schema(
     {"valid_actions": {"type": ["array", "null"], "items": TEXT}, "metadata": {"type": "object"}},
 )
 _STATE = object_schema({"episode_id": {"type": ["string", "null"]}, "step_count": NUMBER}, {"task_id": TEXT})
+_RPC = object_schema({"jsonrpc": TEXT, "method": TEXT}, {"id": {"type": ["string", "integer"]}, "params": {}})
+_API_VERSION = "1.0.0"
+"""Of OpenEnv's interface over HTTP, as its servers state it."""
 _WHICH = {"seed": SEED, "task_id": TEXT, "split": TEXT, "index": NUMBER, "episode_id": TEXT}
 
 
@@ -48,6 +53,8 @@ class OpenEnv:
         self._sessions = sessions
         self._max_message = max_message
         self._lease_s = lease_s
+        self._talks: dict[str, Talk] = {}
+        """Sessions begun over JSON-RPC."""
         split, index = object_schema({"split": TEXT}), object_schema({"split": TEXT, "index": NUMBER})
         self.routes: Routes = {
             (_BASE, "health"): {"GET": Route(self._health, "whether it is well")},
@@ -56,6 +63,8 @@ class OpenEnv:
             (_BASE, "state"): {"GET": Route(self._state, "that no episode is under way over HTTP")},
             (_BASE, "reset"): {"POST": Route(self._reset, "how an episode begins", object_schema({}, _WHICH))},
             (_BASE, "step"): {"POST": Route(self._step, "a first step", object_schema({"action": _ACTION}, _WHICH))},
+            (_BASE, "openapi.json"): {"GET": Route(self._description, "this description")},
+            (_BASE, "mcp"): {"POST": Route(self._rpc, "the environment's tools, over JSON-RPC", _RPC)},
             (_BASE, "list_environments"): {"GET": Route(self._environments, "the environment's name")},
             (_BASE, "*", "splits"): {"GET": Route(self._splits, "its splits")},
             (_BASE, "*", "tasks"): {"POST": Route(self._tasks, "the tasks of a split", split)},
@@ -82,6 +91,13 @@ class OpenEnv:
 
     async def _state(self, request: Request) -> Reply:
         return Reply(200, {"episode_id": None, "step_count": 0})
+
+    async def _description(self, request: Request) -> Reply:
+        """What the server's own description says of this dialect, with paths that count from its base."""
+        whole = describe_server(self._pool.spec, [self], secured=False)
+        paths = {path.removeprefix(f"/{_BASE}"): methods for path, methods in whole["paths"].items()}
+        about = {**whole["info"], "version": _API_VERSION}
+        return Reply(200, {**whole, "info": about, "servers": [{"url": "."}], "paths": paths})
 
     async def _reset(self, request: Request) -> Reply:
         talk = Talk(self._pool, self._sessions)
@@ -130,6 +146,71 @@ class OpenEnv:
     def _check_name(self, request: Request) -> None:
         if request.id != self._pool.spec.name:
             raise NotFound(f"no environment '{request.id[:40]}', only {self._pool.spec.name}")
+
+    # --- over JSON-RPC, as tools ---
+
+    async def _rpc(self, request: Request) -> Reply:
+        """Every answer has status 200: what went wrong stands in it."""
+        asked: Json = None
+        try:
+            data = load_object(request.body)
+            asked = data.get("id")
+            if data.get("jsonrpc") != "2.0":
+                raise WireError("'jsonrpc' must be \"2.0\"")
+            given = Fields(data, "request")
+            method = given.text("method")
+            if method not in _METHODS:
+                return _rpc_error(asked, _NO_METHOD, f"no method '{method[:40]}', only {', '.join(_METHODS)}")
+        except WireError as error:
+            return _rpc_error(asked, _WRONG_REQUEST, str(error))
+        try:
+            params = given.table("params") if given.has("params") else {}
+            result = await _METHODS[method](self, params)
+        except (WireError, BadRequest, UnknownSession, UnknownTask) as error:
+            return _rpc_error(asked, _WRONG_PARAMS, str(error))
+        except EnvError as error:
+            return _rpc_error(asked, _SERVER_ERROR, str(error))
+        return Reply(200, {"jsonrpc": "2.0", "id": asked, "result": result})
+
+    async def _begin_session(self, params: Mapping[str, Any]) -> Json:
+        self._talks = {name: talk for name, talk in self._talks.items() if name in self._sessions}
+        talk = Talk(self._pool, self._sessions)
+        try:
+            begun = await talk.reset(params)
+        except BaseException:
+            await talk.end()
+            raise
+        self._talks[talk.session] = talk
+        return {"session_id": talk.session, **begun}
+
+    async def _end_session(self, params: Mapping[str, Any]) -> Json:
+        talk = self._find_talk(params)
+        del self._talks[talk.session]
+        await talk.end()
+        return {"session_id": talk.session, "closed": True}
+
+    def _find_talk(self, params: Mapping[str, Any]) -> Talk:
+        name = Fields(params, "params").text("session_id")
+        if name not in self._talks:
+            raise UnknownSession(f"no session '{name[:40]}': begin one by openenv/session/create")
+        return self._talks[name]
+
+    async def _list_tools(self, params: Mapping[str, Any]) -> Json:
+        return {"tools": _list_tools(await self._pool.describe())}
+
+    async def _call_tool(self, params: Mapping[str, Any]) -> Json:
+        """Act in a session; without one, in an episode that begins and ends with the call."""
+        given = Fields(params, "params")
+        arguments = given.table("arguments") if given.has("arguments") else {}
+        action = _tool_action(await self._pool.describe(), given.text("name"), arguments)
+        if given.has("session_id"):
+            return _tool_result(await self._find_talk(params).step({"text": action}))
+        talk = Talk(self._pool, self._sessions)
+        try:
+            await talk.reset({})
+            return _tool_result(await talk.step({"text": action}))
+        finally:
+            await talk.end()
 
     # --- over a WebSocket ---
 
@@ -238,6 +319,50 @@ class Talk:
 
 
 _MESSAGES = {"reset": Talk.reset, "step": Talk.step, "state": Talk.state}
+
+
+_METHODS = {
+    "tools/list": OpenEnv._list_tools,
+    "tools/call": OpenEnv._call_tool,
+    "openenv/session/create": OpenEnv._begin_session,
+    "openenv/session/close": OpenEnv._end_session,
+}
+_WRONG_REQUEST, _NO_METHOD, _WRONG_PARAMS, _SERVER_ERROR = -32600, -32601, -32602, -32000
+"""JSON-RPC's own codes."""
+_ACT: dict[str, Json] = {
+    "name": "act",
+    "description": "Give the environment an action, as a text.",
+    "inputSchema": object_schema({"text": TEXT}),
+}
+"""The tool of an environment that has none of its own."""
+
+
+def _list_tools(spec: EnvSpec) -> list[Json]:
+    own: list[Json] = [
+        {"name": tool.name, "description": tool.description, "inputSchema": tool.parameters} for tool in spec.tools
+    ]
+    return own or [_ACT]
+
+
+def _tool_action(spec: EnvSpec, name: str, arguments: Mapping[str, Any]) -> str:
+    """Write a call as an action."""
+    known = [tool.name for tool in spec.tools] or [str(_ACT["name"])]
+    if name not in known:
+        raise BadRequest(f"no tool '{name[:40]}', only {', '.join(known)}")
+    if spec.tools:
+        return dump({"name": name, "arguments": arguments}).decode("ascii")
+    return Fields(arguments, "arguments").text("text")
+
+
+def _tool_result(answer: Mapping[str, Any]) -> Json:
+    """An answer in the form that MCP gives to a tool's; what OpenEnv adds to it stands beside the text."""
+    refused = answer["metadata"]["status"] != Status.OK.value
+    content = [{"type": "text", "text": answer["observation"]["text"]}]
+    return {"content": content, "isError": refused, "structuredContent": answer}
+
+
+def _rpc_error(asked: Json, code: int, message: str) -> Reply:
+    return Reply(200, {"jsonrpc": "2.0", "id": asked, "error": {"code": code, "message": message}})
 
 
 def _about(step: Step) -> dict[str, Json]:

@@ -54,6 +54,12 @@ class Surfer:
         browser, visit = self._under_way()
         return browser.run(visit.see(), _CALL_S)
 
+    def picture(self) -> bytes | None:
+        """What the window shows, as PNG; None where there is no visit, or nothing small enough."""
+        if self._browser is None or self._visit is None:
+            return None
+        return self._browser.run(self._visit.picture(), _CALL_S)
+
     def settle(self) -> None:
         browser, visit = self._under_way()
         browser.run(visit.settle(), _CALL_S)

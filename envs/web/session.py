@@ -19,6 +19,7 @@ from playwright.async_api import BrowserContext, Dialog, Error
 from playwright.async_api import Page as Leaf
 
 from ..errors import EnvFault
+from ..pictures import is_picture
 from ..protocol import Status
 from .actions import (
     Action,
@@ -53,6 +54,8 @@ _SETTLE_S = 10.0
 _LOAD_S = 60.0
 """For an episode's first page: on a busy machine it is not to begin with half of it."""
 _MOST_TABS = 8
+_SCALES = (1.0, 0.5, 0.25)
+"""Of a picture, until it is small enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +202,15 @@ class Visit:
         if scene.headed:
             lines.append(await self._heading())
         return "\n".join((*lines, format_page(page, tab.numbers, scene.tokens)))
+
+    async def picture(self) -> bytes | None:
+        """Take a picture of the window; a large one is taken again at half the scale."""
+        for scale in _SCALES:
+            with suppress(Error):  # a page that was just left has no picture
+                data = await self.tab.draw(scale)
+                if is_picture(data):
+                    return data
+        return None
 
     async def _heading(self) -> str:
         titles = [await tab.title() for tab in self.tabs]

@@ -7,6 +7,7 @@ browser reports of requests, navigations and frames drawn.
 from __future__ import annotations
 
 import asyncio
+from base64 import b64decode
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -214,6 +215,12 @@ class Tab:
             self.numbers.setdefault(node.backend, len(self.numbers) + 1)
         self.seen = page.nodes
         return page
+
+    async def draw(self, scale: float) -> bytes:
+        """What the window shows, as PNG."""
+        clip = {"x": 0, "y": 0, "width": self._window.width, "height": self._window.height, "scale": scale}
+        taken = await self.send("Page.captureScreenshot", {"format": "png", "clip": clip})
+        return b64decode(taken["data"])
 
     async def title(self) -> str:
         with suppress(Error):

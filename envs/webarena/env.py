@@ -100,7 +100,10 @@ class WebArena(Env):
         if others:
             self._surfer.perform(SwitchTab(0))
         self._task, self._left = found, self._options.max_steps
-        return Observation(text=OPENING.format(intent=found.intent, page=self._surfer.see()))
+        return self._show(OPENING.format(intent=found.intent, page=self._surfer.see()))
+
+    def _show(self, text: str) -> Observation:
+        return Observation(text=text, picture=self._surfer.picture() if self._options.screenshots else None)
 
     def step(self, action: str) -> Step:
         task = self._task
@@ -124,7 +127,7 @@ class WebArena(Env):
         return "\n".join(filter(None, (reply.text, self._surfer.see()))), reply.status
 
     def _observe(self, text: str, status: Status) -> Step:
-        return Step(observation=Observation(text=text), status=status)
+        return Step(observation=self._show(text), status=status)
 
     def _finish(self, task: WebArenaTask, answer: str, *, stopped: bool, status: Status = Status.OK) -> Step:
         """End the episode and check its success, no matter how it ended."""

@@ -26,6 +26,8 @@ class WebArenaOptions:
     """Longest text of a page."""
     max_steps: int = 30
     """Most actions in one episode."""
+    screenshots: bool = False
+    """Whether each observation has a picture."""
 
 
 def read_webarena_options(given: Mapping[str, Json]) -> WebArenaOptions:

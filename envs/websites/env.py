@@ -107,7 +107,10 @@ class Websites(Env):
             self._seat = _Seat()
         self._seat.begin(found, seed, self._options.observation_tokens)
         self._task, self._left = found, self._options.max_steps
-        return Observation(text=OPENING.format(intent=found.intent, page=self._seat.surfer.see()))
+        return self._observe(self._seat.surfer, OPENING.format(intent=found.intent, page=self._seat.surfer.see()))
+
+    def _observe(self, surfer: Surfer, text: str) -> Observation:
+        return Observation(text=text, picture=surfer.picture() if self._options.screenshots else None)
 
     def step(self, action: str) -> Step:
         task, seat = self._task, self._seat
@@ -120,7 +123,7 @@ class Websites(Env):
         text, status = _perform(seat.surfer, parsed)
         if not self._left:
             return self._finish(task, seat, "", stopped=False, status=status)
-        return Step(observation=Observation(text=text), status=status)
+        return Step(observation=self._observe(seat.surfer, text), status=status)
 
     def _finish(self, task: SiteTask, seat: _Seat, answer: str, *, stopped: bool, status: Status = Status.OK) -> Step:
         """End the episode, however it came to its end, and score what holds."""

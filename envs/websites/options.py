@@ -23,6 +23,8 @@ class WebsitesOptions:
     """Longest text of a page that is shown."""
     max_steps: int = 30
     """Most actions in one episode."""
+    screenshots: bool = False
+    """Whether each observation has a picture."""
 
 
 def read_options(options: Mapping[str, Json]) -> WebsitesOptions:
@@ -48,6 +50,12 @@ def _whole(option: str, low: int, high: int, value: Json) -> int:
     return value
 
 
+def _flag(option: str, value: Json) -> bool:
+    if not isinstance(value, bool):
+        raise BadOption(f"websites option '{option}' must be true or false")
+    return value
+
+
 def _hint(name: str, known: tuple[str, ...]) -> str:
     close = get_close_matches(name, known, n=1)
     return f"; did you mean '{close[0]}'?" if close else f"; expected one of {', '.join(known)}"
@@ -57,4 +65,5 @@ _READERS: Mapping[str, Callable[[Json], object]] = {
     "sites": _sites,
     "observation_tokens": partial(_whole, "observation_tokens", 1, 1_000_000),
     "max_steps": partial(_whole, "max_steps", 1, 1000),
+    "screenshots": partial(_flag, "screenshots"),
 }

@@ -29,6 +29,7 @@ _TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 """Tags of our own formats, which some tokenizers count among their control tokens."""
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _REMEMBERED = 4096
+_STYLES_REMEMBERED = 64
 _SHORT = 500
 _SHORT_TOKENS = 32
 """Sizes up to which observations (characters) and replies (tokens) are cached: short ones recur, long ones seldom
@@ -107,6 +108,8 @@ class Chat:
         """Return a chat with the same tokenizer, without thoughts or with tools that the template shows."""
         key = _style_key(thinking, tools, thoughts)
         if key not in self._styles:
+            if len(self._styles) >= _STYLES_REMEMBERED:  # whoever offers tools may offer others each time
+                del self._styles[next(iter(self._styles))]
             self._styles[key] = Chat(self._tokenizer, thinking=thinking, tools=tools, thoughts=thoughts)
         return self._styles[key]
 
@@ -118,6 +121,14 @@ class Chat:
         """Decode a reply without its end token."""
         ids = tuple(ids[:-1] if len(ids) and ids[-1] in self.ends else ids)
         return (self._decoded if len(ids) <= _SHORT_TOKENS else self._tokenizer.decode)(ids)
+
+    def decode_token(self, token: int) -> str:
+        """Decode one token alone; part of a letter is shown as such."""
+        return self._decoded((token,))
+
+    def encode(self, text: str) -> list[int]:
+        """Encode a text that the model is to go on from."""
+        return self._tokenizer.encode(text)
 
     def truncate(self, text: str, tokens: int | None) -> str:
         """Shorten a text to its first and last tokens, around a line that says so."""

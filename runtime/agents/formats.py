@@ -20,7 +20,7 @@ from .messages import Message, ParsedReply, accept, refuse
 from .thoughts import end_of, strip_thoughts
 from .toolbox import Toolbox, toolbox_for
 
-__all__ = ["AgentFormat", "chat_and_format", "format_for"]
+__all__ = ["AgentFormat", "chat_and_format", "find_dialect", "format_for"]
 
 StrictReader = Callable[[str], ParsedReply]
 
@@ -40,6 +40,8 @@ class AgentFormat:
     read: Reader
     write: Callable[[str], str]
     """Writes an action as a scripted expert would reply."""
+    plan: Callable[[str, str], str] | None = None
+    """Writes an action with a thought on what is done next, if anything; where a format has thoughts of its own."""
     unreadable: tuple[str, ...] = ("",)
     """One refused reply per reason."""
     observation_role: str = "user"
@@ -54,6 +56,10 @@ class AgentFormat:
         )
         first = Message("user", observation)
         return (Message("system", system), first) if system else (first,)
+
+    def write_step(self, action: str, then: str = "") -> str:
+        """Write an expert's action; `then` is its next one, as far as it is known."""
+        return self.write(action) if self.plan is None else self.plan(action, then)
 
     def observation(self, text: str) -> tuple[Message, ...]:
         return (Message(self.observation_role, text),)
@@ -82,6 +88,7 @@ class _Style:
     rules: str
     read: StrictReader
     write: Callable[[str], str]
+    plan: Callable[[str, str], str] | None = None
     unreadable: tuple[str, ...] = ("",)
 
 
@@ -112,6 +119,18 @@ def _read_terse_react(reply: str) -> ParsedReply:
     return refuse("Your reply does not start with 'Action:'. Write that line alone, and the action on it.")
 
 
+_LONGEST_QUOTE = 80
+"""Characters of an action that a thought repeats."""
+
+
+def _write_react(action: str, then: str = "") -> str:
+    """The thought says what the expert does now, and what next."""
+    steps = [step for step in (action, then) if step]
+    short = all(len(step) <= _LONGEST_QUOTE and "\n" not in step for step in steps)
+    plan = f"I will {', and then '.join(steps)}" if short else "I will take the next step of my plan"
+    return f"Thought: {plan}\nAction: {action}"
+
+
 _REACT = _Style(
     rules=(
         "Answer each observation in this form, and write nothing after the action:\n"
@@ -119,7 +138,8 @@ _REACT = _Style(
         "Action: one action"
     ),
     read=_read_react,
-    write=lambda action: f"Thought: the next step is clear\nAction: {action}",
+    write=_write_react,
+    plan=_write_react,
     unreadable=("", "Action:", "Action: a\nAction: b", "Action: a\nb"),
 )
 _TERSE_REACT = _Style(
@@ -211,6 +231,7 @@ def format_for(
         rules=style.rules,
         read=_make_reader(style.read, agent, box, opened=opened),
         write=style.write,
+        plan=style.plan,
         unreadable=style.unreadable,
         observation_role=role,
         guide=guide,
@@ -223,7 +244,7 @@ def chat_and_format(agent: Agent, chat: Chat, env: EnvSpec | None = None) -> tup
     if agent.format is Format.TOOLS:
         box = toolbox_for(tools)
         shown = chat.with_style(thinking=agent.thinking, tools=box.shown, thoughts=agent.thoughts)
-        if (dialect := _find_dialect(shown, box)) is not None:
+        if (dialect := find_dialect(shown, box)) is not None:
             return shown, format_for(
                 agent, dialect=dialect, opened=shown.opens_thoughts, role=shown.result_role, tools=tools, guide=guide
             )
@@ -231,6 +252,7 @@ def chat_and_format(agent: Agent, chat: Chat, env: EnvSpec | None = None) -> tup
     return plain, format_for(agent, opened=plain.opens_thoughts, tools=tools)
 
 
-def _find_dialect(chat: Chat, box: Toolbox) -> CallDialect | None:
+def find_dialect(chat: Chat, box: Toolbox) -> CallDialect | None:
+    """Return the dialect in which the chat's template writes calls; None where it shows no tools."""
     call = box.example
     return next((each for each in DIALECTS if chat.writes_tool_call(call, each.write(call))), None)

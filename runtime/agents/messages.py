@@ -15,7 +15,7 @@ class Message:
     """One message of a conversation."""
 
     role: str
-    """`system`, `user` or `tool`."""
+    """`system`, `user` or `tool`; `assistant` in the chat of an example."""
     content: str
 
 

@@ -5,22 +5,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...dsl.model.recipe import Agent, MemoryKind
+from .messages import Message
 
-CUT = "Your reply does not end. Write a shorter one."
-PLAN = "Do not act yet. Write a plan first: the steps that lead to the goal."
-REVISE = "Do not act yet. Write your plan anew, as things stand now."
+CUT = "Your reply was cut off because it was too long. Write a shorter one."
+PLAN = "Do not act yet. First write a plan: the steps that lead to the goal."
+REVISE = "Do not act yet. First update your plan to the current situation."
 ACT = "Now act."
 PLANNED = "Your plan:"
-LEARN = "This attempt has failed. Write what the next attempt at the same task must do otherwise."
-LESSONS = "You have failed at this task before. What you learnt then:"
-REMEMBER = "Do not act yet. Write down what you must remember: what is written above will soon be out of your sight."
-REMEMBERED = "What you remember of your earlier turns:"
-FORGOTTEN = "[earlier turns are left out]"
-SHOWN = "Another task, and how it was solved:"
+LEARN = "This attempt failed. Write down what to do differently in the next attempt at the same task."
+LESSONS = "You have failed at this task before. Your notes from those attempts:"
+REMEMBER = "Do not act yet. Write down what you need to remember: the earlier turns will no longer be visible."
+REMEMBERED = "Your notes on earlier turns:"
+FORGOTTEN = "[earlier turns are not shown]"
+NEXT_TASK = "Here is your next task."
+AVAILABLE = "Available actions:"
+
+_MOST_ACTIONS = 60
+"""Listed after an observation; a world with more of them would fill the context."""
+
+
+def add_actions(text: str, actions: Sequence[str] | None) -> str:
+    """An observation with the actions that are possible now."""
+    if not actions:
+        return text
+    more = len(actions) - _MOST_ACTIONS
+    listed = [*actions[:_MOST_ACTIONS], *([f"{more} more"] if more > 0 else [])]
+    return f"{text}\n{AVAILABLE} {'; '.join(listed)}"
 
 
 def with_paragraphs(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part)
+
+
+def begin_next_task(earlier: Sequence[Message], first: str) -> tuple[Message, ...]:
+    """The chat of earlier tasks, and a task's first observation; two messages of one role in a row become one."""
+    if not earlier or earlier[-1].role != "user":
+        return (*earlier, Message("user", with_paragraphs(NEXT_TASK, first) if earlier else first))
+    return (*earlier[:-1], Message("user", with_paragraphs(earlier[-1].content, NEXT_TASK, first)))
 
 
 def prompt_texts(agent: Agent) -> Sequence[str]:
@@ -31,5 +52,6 @@ def prompt_texts(agent: Agent) -> Sequence[str]:
         *((LEARN, LESSONS) if agent.reflection else ()),
         *((REMEMBER, REMEMBERED) if agent.memory.kind is MemoryKind.SUMMARY else ()),
         *((FORGOTTEN,) if agent.memory.kind is not MemoryKind.FULL else ()),
-        *((SHOWN,) if agent.demonstrations else ()),
+        *((NEXT_TASK,) if agent.demonstrations else ()),
+        *((f"{AVAILABLE} ;",) if agent.show_actions else ()),
     )

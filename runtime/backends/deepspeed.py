@@ -16,10 +16,10 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from ...dsl.model.algorithm import Level, LossKind
+from ...dsl.model.algorithm import Importance, Level, LossKind
 from ...dsl.model.recipe import Lora
 from ..learning.importance import has_segments, share_log_ratios
-from ..learning.loss import LossInputs, LossTerms, compute_loss, compute_token_scale
+from ..learning.loss import LossInputs, LossTerms, compute_loss, compute_token_scale, weigh_by_own_logprobs
 from ..learning.packing import PackedRow, scatter
 from ..protocols import (
     Checksum,
@@ -76,15 +76,38 @@ class DeepSpeedLearner(ZeroEngine):
     # --- learning
 
     def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
+        sequences = self._share_ratios(sequences, settings.loss)
+        return self._update(sequences, settings, lambda row, inputs: inputs)
+
+    def update_weighed(
+        self, sequences: Sequence[TrainSequence], settings: UpdateSettings, importance: Importance
+    ) -> tuple[UpdateMetrics, list[Floats]]:
+        rows, logprobs = list[PackedRow](), list[Tensor]()
+
+        def weigh(row: PackedRow, inputs: LossInputs) -> LossInputs:
+            weighed = weigh_by_own_logprobs(inputs, importance)
+            assert weighed.old_N is not None, "they are what was given last"
+            rows.append(row)
+            logprobs.append(weighed.old_N)
+            return weighed
+
+        metrics = self._update(sequences, settings, weigh)
+        return metrics, scatter(rows, logprobs, sequences)
+
+    def _update(
+        self,
+        sequences: Sequence[TrainSequence],
+        settings: UpdateSettings,
+        weigh: Callable[[PackedRow, LossInputs], LossInputs],
+    ) -> UpdateMetrics:
         normaliser = self.compute_global_normaliser(sequences)
         if not normaliser.tokens:
             return UpdateMetrics(fault=UpdateFault.EMPTY, lr=settings.lr)
         sums = _Sums.zero(self.device)
-        sequences = self._share_ratios(sequences, settings.loss)
 
         def loss(row: PackedRow) -> Tensor:
             nonlocal sums
-            terms = self._terms(row, normaliser, settings)
+            terms = compute_loss(weigh(row, self._inputs(row, normaliser, settings.loss)), settings.loss)
             sums += terms
             return terms.loss
 
@@ -113,26 +136,23 @@ class DeepSpeedLearner(ZeroEngine):
         logprobs_N: Tensor = self(row, temperature)[0]
         return logprobs_N
 
-    def _terms(self, row: PackedRow, normaliser: Normaliser, settings: UpdateSettings) -> LossTerms:
-        logprobs_N, entropy_N = self(row, settings.loss.temperature)
-        return compute_loss(
-            LossInputs(
-                logprobs_N=logprobs_N,
-                entropy_N=entropy_N,
-                advantages_N=row.advantages_N,
-                scale_N=compute_token_scale(
-                    row.episode_lengths_S, row.sequence_N, settings.loss.aggregation, settings.loss.length, normaliser
-                ),
-                unit_N=row.units(settings.loss.ratio),
-                shared_log_ratio_N=row.shared_log_ratio_N,
-                episode_N=row.sequence_N,
-                sampled_N=row.sampled_N,
-                shared_drift_N=row.shared_drift_N,
-                old_N=row.old_N,
-                reference_N=row.reference_N,
-                weights_N=row.weights_N,
+    def _inputs(self, row: PackedRow, normaliser: Normaliser, loss: LossSettings) -> LossInputs:
+        logprobs_N, entropy_N = self(row, loss.temperature)
+        return LossInputs(
+            logprobs_N=logprobs_N,
+            entropy_N=entropy_N,
+            advantages_N=row.advantages_N,
+            scale_N=compute_token_scale(
+                row.episode_lengths_S, row.sequence_N, loss.aggregation, loss.length, normaliser
             ),
-            settings.loss,
+            unit_N=row.units(loss.ratio),
+            shared_log_ratio_N=row.shared_log_ratio_N,
+            episode_N=row.sequence_N,
+            sampled_N=row.sampled_N,
+            shared_drift_N=row.shared_drift_N,
+            old_N=row.old_N,
+            reference_N=row.reference_N,
+            weights_N=row.weights_N,
         )
 
     # --- weights

@@ -7,7 +7,7 @@ error.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -16,10 +16,11 @@ import numpy as np
 from ...dsl.model.algorithm import LossOn
 from ...dsl.model.recipe import Rollout
 from ...envs.errors import EnvFault
-from ...envs.protocol import Reached, Session, Status, score_of
+from ...envs.protocol import Observation, Reached, Session, Status, score_of
 from ..agents.chat import Chat
 from ..agents.formats import AgentFormat
 from ..agents.messages import Message
+from ..agents.prompts import add_actions
 from ..backends.hf_models import UnknownWord
 from ..errors import RunError, StepRefused
 from ..rollout.env_calls import ConcurrencyLimits, ConnectedEnv, open_session, validated, with_deadline, with_retries
@@ -85,6 +86,7 @@ class Demonstrator:
     """Encodes words to imitate; raises UnknownWord."""
     format: AgentFormat
     prompt: str | None
+    shows_actions: bool
     timeouts: Rollout
     concurrency: ConcurrencyLimits
     noise: float
@@ -102,21 +104,20 @@ class Demonstrator:
 
     async def _play(self, env: ConnectedEnv, session: Session, task: Task, limits: EpisodeLimits, seed: int) -> Episode:
         trains_all = self.loss_on is LossOn.ALL
-        first = self.chat.truncate(session.first.text, limits.observation_tokens)
-        opening = self.format.opening(env.spec.prompt, first, self.prompt)
+        opening = self.format.opening(env.spec.prompt, self._observe(session.first, limits), self.prompt)
         buffer = TokenBuffer()
         _append(buffer, self.chat.begin(opening), trained=trains_all)
         turns: list[Turn] = []
         ending = Ending.HORIZON
-        async for action, noisy in self._choose_actions(env, session, task, limits.horizon, seed):
-            text = self.format.write(action)
+        async for action, noisy, then in self._choose_actions(env, session, task, limits.horizon, seed):
+            text = self.format.write_step(action, then)
             reply = self._reply(text, f"task '{task.id}' of environment '{env.name}'")
             if len(buffer.ids) + len(reply) > limits.context_tokens:
                 ending = Ending.BUDGET
                 break
             start, end = _append(buffer, reply, trained=trains_all or not noisy or self.loss_on is LossOn.ACTIONS)
             step = validated(await self._call(session.step(action), env, task), env.name)
-            observation = self.chat.truncate(step.observation.text, limits.observation_tokens)
+            observation = self._observe(step.observation, limits)
             turns.append(
                 Turn(
                     segment=0,
@@ -127,6 +128,7 @@ class Demonstrator:
                     observation=observation,
                     reward=step.reward,
                     role=self.format.observation_role,
+                    picture=step.observation.picture,
                 )
             )
             if step.ended:
@@ -144,14 +146,24 @@ class Demonstrator:
             score=score,
             success=score >= env.success_at,
             opening=opening,
+            picture=session.first.picture,
         )
+
+    def _observe(self, observation: Observation, limits: EpisodeLimits) -> str:
+        text = self.chat.truncate(observation.text, limits.observation_tokens)
+        return add_actions(text, observation.valid_actions) if self.shows_actions else text
 
     async def _choose_actions(
         self, env: ConnectedEnv, session: Session, task: Task, horizon: int, seed: int
-    ) -> AsyncIterator[tuple[str, bool]]:
-        """Yield actions, and whether each is noise; fewer than `horizon` where the expert has none."""
-        draws = np.random.Generator(np.random.PCG64(derive(seed, "noise")))
+    ) -> AsyncIterator[tuple[str, bool, str]]:
+        """Yield actions, whether each is noise, and the one after it, if that is known; fewer than `horizon` where the
+        expert has none."""
         script = await self._find_script(env, session, task)
+        if script is not None:
+            for step, then in zip(script[:horizon], (*script[1:], ""), strict=False):
+                yield step, False, then
+            return
+        draws = np.random.Generator(np.random.PCG64(derive(seed, "noise")))
         for turn in range(horizon):
             noisy = bool(draws.random() < self.noise)
             action = None
@@ -159,12 +171,12 @@ class Demonstrator:
                 action = await self._call(session.noise_action(derive(seed, "action", turn)), env, task)
             if action is None:
                 noisy = False
-                action = next(script, None) if script else await self._call(session.advice(), env, task)
+                action = await self._call(session.advice(), env, task)
             if action is None:
                 return
-            yield action, noisy
+            yield action, noisy, ""
 
-    async def _find_script(self, env: ConnectedEnv, session: Session, task: Task) -> Iterator[str] | None:
+    async def _find_script(self, env: ConnectedEnv, session: Session, task: Task) -> Sequence[str] | None:
         """Find a solution known from the start, where the environment cannot advise on the way."""
         if await self._call(session.advice(), env, task) is not None:
             return None
@@ -179,7 +191,7 @@ class Demonstrator:
                 f"environment '{env.name}' has solutions only from the start of a task, not from where a random "
                 "action led: set 'data.noise: 0'"
             )
-        return iter(script)
+        return script
 
     async def _call(self, awaitable: Awaitable[T], env: ConnectedEnv, task: Task) -> T:
         return await with_deadline(awaitable, self.timeouts.step_timeout_s, f"{env.name} to show task '{task.id}'")
@@ -212,8 +224,7 @@ class Demonstrator:
     ) -> Episode | None:
         """Relabel the episode, word for word, up to the turn that reached the goal; None where its new opening leaves
         no room."""
-        first = self.chat.truncate(reached.first.text, limits.observation_tokens)
-        opening = self.format.opening(env.spec.prompt, first, self.prompt)
+        opening = self.format.opening(env.spec.prompt, self._observe(reached.first, limits), self.prompt)
         (segment,), start = episode.segments, episode.turns[0].start
         buffer = TokenBuffer()
         _append(buffer, self.chat.begin(opening), trained=self.loss_on is LossOn.ALL)

@@ -71,6 +71,8 @@ class JudgeAnswer:
     tokens: int
     batch: str
     """The batch for which it was first asked."""
+    key: str = ""
+    """Of its line in the file of answers; empty where answers are not cached."""
 
 
 class AnswerCache:
@@ -90,21 +92,20 @@ class AnswerCache:
         try:
             read = json.loads(line)
             answer = JudgeAnswer(**{each.name: read[each.name] for each in fields(JudgeAnswer)})
-            key = str(read["key"])
         except (ValueError, KeyError, TypeError):
             return  # not a line of ours: the question is asked again
         self.calls += answer.calls
-        self._remember(key, answer)
+        self._remember(answer)
 
-    def _remember(self, key: str, answer: JudgeAnswer) -> None:
-        if key and answer.value is not None:
-            self.answers[key] = answer
+    def _remember(self, answer: JudgeAnswer) -> None:
+        if answer.key and answer.value is not None:
+            self.answers[answer.key] = answer
 
-    def add(self, key: str, answer: JudgeAnswer, reply: str) -> None:
+    def add(self, answer: JudgeAnswer, reply: str) -> None:
         """Without a key it is counted, and never found again."""
-        self._remember(key, answer)
+        self._remember(answer)
         with on_disk("judge"):
-            self._file.append({"key": key, **asdict(answer), "reply": reply})
+            self._file.append({**asdict(answer), "reply": reply})
 
     def close(self) -> None:
         self._file.close()
@@ -179,9 +180,10 @@ class JudgeEndpoint:
                 continue
             tokens, pause_s, value = tokens + used, 0.0, question.read(reply)
             fault = "" if value is not None else f"its reply is no verdict: {reply[-_QUOTED:]!r}"
-        answer = JudgeAnswer(value=value, fault=fault, calls=calls, tokens=tokens, batch=batch)
+        key = key if self._settings.cache else ""
+        answer = JudgeAnswer(value=value, fault=fault, calls=calls, tokens=tokens, batch=batch, key=key)
         if calls:
-            self._cache.add(key if self._settings.cache else "", answer, reply[-_KEPT:])
+            self._cache.add(answer, reply[-_KEPT:])
         return answer
 
     def _count_call(self) -> bool:

@@ -8,13 +8,20 @@ Shapes: N tokens in the loss, S sequences, D hidden width, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...dsl.model.algorithm import Aggregation, Divergence, KLEstimator, LossKind
+from ...dsl.model.algorithm import (
+    Aggregation,
+    Correction,
+    Divergence,
+    Importance,
+    KLEstimator,
+    LossKind,
+)
 from ..protocols import LossSettings, Normaliser
 
 __all__ = [
@@ -27,6 +34,7 @@ __all__ = [
     "compute_token_scale",
     "compute_value_loss",
     "estimate_kl",
+    "weigh_by_own_logprobs",
 ]
 
 _LOG_RATIO_BOUND = 20.0
@@ -239,6 +247,26 @@ def compute_loss(inputs: LossInputs, settings: LossSettings) -> LossTerms:
             clipped_high=surrogate.clipped_high_N.sum(),
             ratio_error=(surrogate.ratio_N - 1).abs().max(),
         )
+
+
+def weigh_by_own_logprobs(inputs: LossInputs, importance: Importance) -> LossInputs:
+    """Make this pass's log-probs the old ones, and weigh each token by its ratio of these to the sampler's: the same as
+    `importance.weigh_sequences` by log-probs that were computed before."""
+    if inputs.old_N is None:
+        raise ValueError("importance weights need the log-probs that the tokens were sampled with")
+    own_N = inputs.logprobs_N.detach()
+    ratio_N = (own_N.double() - inputs.old_N.double()).clamp(-_LOG_RATIO_BOUND, _LOG_RATIO_BOUND).exp()
+    weights_N = _CORRECTIONS[importance.correction](ratio_N, importance).to(own_N.dtype)
+    return replace(inputs, old_N=own_N, weights_N=weights_N)
+
+
+_CORRECTIONS: Mapping[Correction, Callable[[Tensor, Importance], Tensor]] = {
+    Correction.NONE: lambda ratio_N, importance: torch.ones_like(ratio_N),
+    Correction.TRUNCATE: lambda ratio_N, importance: ratio_N.clamp(max=importance.cap),
+    Correction.MASK: lambda ratio_N, importance: torch.where(
+        (ratio_N < importance.floor) | (ratio_N > importance.cap), torch.zeros_like(ratio_N), ratio_N
+    ),
+}
 
 
 def _keep_near_sampler(inputs: LossInputs, threshold: float) -> Tensor:

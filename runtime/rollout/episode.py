@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..agents.messages import Message
 
-__all__ = ["Ending", "Episode", "Group", "Purpose", "Segment", "Task", "Turn"]
+__all__ = ["Ending", "Episode", "Group", "HarnessReport", "Purpose", "Segment", "Task", "Turn"]
 
 
 class Ending(StrEnum):
@@ -89,6 +89,8 @@ class Turn:
     """Seconds until the reply was there, the wait for the engine included."""
     env_s: float = field(default=0.0, compare=False)
     """Seconds until the environment had answered."""
+    picture: bytes | None = field(default=None, compare=False, repr=False)
+    """What the environment shows people with the observation."""
 
     @property
     def invalid(self) -> bool:
@@ -106,6 +108,25 @@ class Segment:
     """Under the distribution that was sampled from; 0 for other tokens."""
     versions: NDArray[np.int32]
     """Version of the weights that sampled the token; -1 for other tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HarnessReport:
+    """What is known of an episode that a harness played."""
+
+    requests: int
+    """Answered by the policy."""
+    prompt_tokens: int
+    """Of all requests, each counted whole."""
+    held_tokens: int
+    """Of these, tokens that the episode's conversations held already."""
+    completion_tokens: int
+    origins: tuple[str, ...] = ()
+    """Why each segment begins: `start`, `branch` or `rewrite`."""
+    parents: tuple[int, ...] = ()
+    """Index of the segment that each goes on from; -1 for none."""
+    log: str = ""
+    """Standard error of its process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -130,7 +151,13 @@ class Episode:
     faults: tuple[str, ...] = ()
     """Kinds of all faults, by attempt; a retry may have recovered."""
     retries: int = 0
+    harness: HarnessReport | None = None
+    """None where our own agent played."""
     seconds: float = field(default=0.0, compare=False)
+    picture: bytes | None = field(default=None, repr=False)
+    """What the environment shows people with its first observation."""
+    judge_keys: tuple[str, ...] = ()
+    """Keys of the judge's answers that scored it, in the order of its questions."""
 
     @property
     def sampled_tokens(self) -> int:

@@ -59,6 +59,8 @@ class Player:
     planning: Planning | None = None
     reflection: Reflection | None = None
     guided: bool = False
+    shows_actions: bool = False
+    """An observation ends with the actions that the environment lists."""
     voice: Callable[[EnvSpec], tuple[Chat, AgentFormat]] | None = None
     """Chat and format for an environment with tools of its own."""
 
@@ -106,8 +108,8 @@ class EpisodeRunner:
     index: int
     limits: EpisodeLimits
     seed: int
-    examples: str = ""
-    """Demonstrations in the system message."""
+    examples: Sequence[Message] = ()
+    """The chat of demonstrations of other tasks."""
 
     turns: list[Turn] = field(default_factory=list)
     _buffer: TokenBuffer = field(default_factory=TokenBuffer)
@@ -128,6 +130,8 @@ class EpisodeRunner:
     """Messages to send before the next reply."""
     _prompt: str = ""
     """Text of the last messages."""
+    _picture: bytes | None = None
+    """Of the first observation of the first attempt."""
     _state: str = ""
     _valid: tuple[str, ...] | None = None
     """Actions that the environment listed last, if any."""
@@ -170,6 +174,7 @@ class EpisodeRunner:
             score=self._score,
             success=self._succeeded,
             opening=self._opening,
+            picture=self._picture,
         )
 
     def _can_retry(self) -> bool:
@@ -208,7 +213,7 @@ class EpisodeRunner:
         if self._lessons:
             self.turns[-1] = replace(self.turns[-1], observation=self._prompt)
         else:
-            self._opening = opening
+            self._opening, self._picture = opening, first.picture
 
     def _compose_start(self, lessons: Sequence[str]) -> str:
         return with_paragraphs(self._compose_task(lessons), prompts.PLAN if self.player.planning else "")
@@ -232,10 +237,11 @@ class EpisodeRunner:
         if not self.examples:
             return opening
         *system, user = opening
-        return (Message("system", with_paragraphs(*(each.content for each in system), self.examples)), user)
+        return (*system, *prompts.begin_next_task(self.examples, user.content))
 
     def _truncate(self, observation: Observation) -> str:
-        return self.player.chat.truncate(observation.text, self.limits.observation_tokens)
+        text = self.player.chat.truncate(observation.text, self.limits.observation_tokens)
+        return prompts.add_actions(text, observation.valid_actions) if self.player.shows_actions else text
 
     # --- turns
 
@@ -317,6 +323,7 @@ class EpisodeRunner:
                     state=self._state,
                     role=message.role,
                     env_s=seconds,
+                    picture=step.observation.picture,
                 )
             )
             # of several actions in one reply the first holds its tokens

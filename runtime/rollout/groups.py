@@ -7,14 +7,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
+from ..agents.messages import Message
 from ..seeds import derive
 from .env_calls import ConnectedEnv, limit_time, open_session, with_retries
 from .episode import Episode, Group, Task
 from .episode_runner import EpisodeLimits, EpisodeRunner, Player
 
-__all__ = ["GroupRequest", "play_episode", "play_groups", "run_in_slots"]
+__all__ = ["GroupRequest", "PlayOne", "play_episode", "play_groups", "run_in_slots"]
 
 T = TypeVar("T")
 
@@ -27,8 +28,23 @@ class GroupRequest:
     size: int
     limits: EpisodeLimits
     seed: int
-    examples: str = ""
+    examples: Sequence[Message] = ()
     """Demonstrations before the task."""
+
+
+class PlayOne(Protocol):
+    """Plays one episode, as `play_episode` does."""
+
+    async def __call__(
+        self,
+        player: Player,
+        env: ConnectedEnv,
+        task: Task,
+        index: int,
+        limits: EpisodeLimits,
+        seed: int,
+        examples: Sequence[Message] = (),
+    ) -> Episode: ...
 
 
 async def play_groups(
@@ -38,14 +54,16 @@ async def play_groups(
     slots: int,
     on_episode: Callable[[Episode], None] = lambda episode: None,
     turn: AbstractAsyncContextManager[object] | None = None,
+    play_one: PlayOne | None = None,
 ) -> list[Group]:
     """Play all episodes of all groups, at most `slots` at a time and each within `turn`, where given; groups come back
-    in the order of the requests."""
+    in the order of the requests. `play_one` plays each where our own agent does not."""
+    play_own: PlayOne = play_one or play_episode
 
     async def play(request: GroupRequest, index: int) -> Episode:
         env, seed = envs[request.task.environment], derive(request.seed, "episode", index)
         async with turn or nullcontext():
-            episode = await play_episode(player, env, request.task, index, request.limits, seed, request.examples)
+            episode = await play_own(player, env, request.task, index, request.limits, seed, request.examples)
         on_episode(episode)
         return episode
 
@@ -58,7 +76,13 @@ async def play_groups(
 
 
 async def play_episode(
-    player: Player, env: ConnectedEnv, task: Task, index: int, limits: EpisodeLimits, seed: int, examples: str = ""
+    player: Player,
+    env: ConnectedEnv,
+    task: Task,
+    index: int,
+    limits: EpisodeLimits,
+    seed: int,
+    examples: Sequence[Message] = (),
 ) -> Episode:
     """Play an episode, retried after faults; a fault that stays is its ending."""
     player, timeouts = player.for_env(env.spec), player.timeouts

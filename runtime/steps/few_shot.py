@@ -1,4 +1,4 @@
-"""Expert episodes of training tasks, as an agent is told them before its own: `agent: {demonstrations: 2}`.
+"""Expert episodes of training tasks, as turns of the chat before an agent's own task: `agent: {demonstrations: 2}`.
 
 An environment shows the same few tasks throughout a stage; nobody is shown the task at hand, or one held out.
 """
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...dsl.model.algorithm import LossOn
-from ..agents import prompts as wording
-from ..agents.prompts import with_paragraphs
+from ..agents.messages import Message
+from ..agents.prompts import begin_next_task
 from ..errors import StepRefused
 from ..protocols import SamplingSettings
 from ..rollout.episode import Episode, Group, Task
@@ -40,7 +40,7 @@ async def play_with_examples(
     return groups
 
 
-async def _find_examples(context: StageContext, task: Task) -> str:
+async def _find_examples(context: StageContext, task: Task) -> tuple[Message, ...]:
     wanted = context.stage.agent.demonstrations
     others = [each for each in await _play_examples(context, task.environment) if each.task.id != task.id][:wanted]
     if len(others) < wanted:
@@ -48,13 +48,12 @@ async def _find_examples(context: StageContext, task: Task) -> str:
             f"agent.demonstrations: expected {wanted} solved tasks of '{task.environment}' besides '{task.id}', and "
             f"its expert gave {len(others)}; lower it, or train with more tasks"
         )
-    return with_paragraphs(*(_render_example(each) for each in others))
-
-
-def _render_example(episode: Episode) -> str:
-    """As the agent would have seen it, without the guide, which it is told anyway."""
-    turns = (f"{turn.reply}\n\n{turn.observation}" for turn in episode.turns)
-    return with_paragraphs(wording.SHOWN, episode.opening[-1].content, *turns)
+    messages: tuple[Message, ...] = ()
+    for episode in others:
+        messages = begin_next_task(messages, episode.opening[-1].content)
+        for turn in episode.turns:
+            messages += (Message("assistant", turn.reply), Message(turn.role, turn.observation))
+    return messages
 
 
 async def _play_examples(context: StageContext, name: str) -> Sequence[Episode]:

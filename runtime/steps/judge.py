@@ -167,6 +167,7 @@ def score_alone(group: Group, prompts: JudgePrompts) -> JudgeSheet:
         def mark_one(episode: Episode) -> Episode:
             found = list(islice(remaining, prompts.settings.samples * (len(episode.turns) if by_turn else 1)))
             means = _average_verdicts(found, prompts.settings.samples)
+            episode = replace(episode, judge_keys=_list_keys(found))
             if means is None:
                 return _mark_unscored(episode, found)
             if not by_turn:
@@ -191,14 +192,21 @@ def compare_in_pairs(group: Group, prompts: JudgePrompts) -> JudgeSheet:
 
     def mark(answers: Sequence[JudgeAnswer]) -> Group:
         remaining, shares = iter(answers), [list[float]() for _ in members]
+        keys = [list[str]() for _ in members]
         for a, b in pairs:
-            means = _average_verdicts(list(islice(remaining, 2 * samples)), samples)
+            found = list(islice(remaining, 2 * samples))
+            for member in (a, b):
+                keys[member] += _list_keys(found)
+            means = _average_verdicts(found, samples)
             if means is not None:
                 share = mean_of([means[0], 1 - means[1]])
                 shares[a].append(share)
                 shares[b].append(1 - share)
-        found = zip(members, shares, strict=True)
-        return _update_group(group, {episode: _score_share(episode, won, pairs, answers) for episode, won in found})
+        scored = {
+            episode: _score_share(replace(episode, judge_keys=tuple(own)), won, pairs, answers)
+            for episode, won, own in zip(members, shares, keys, strict=True)
+        }
+        return _update_group(group, scored)
 
     orders = [order for a, b in pairs for order in ((a, b), (b, a))]
     return JudgeSheet([each for a, b in orders for each in prompts.ask_for_winner(texts[a], texts[b])], mark)
@@ -229,6 +237,10 @@ def _average_verdicts(answers: Sequence[JudgeAnswer], samples: int) -> list[floa
     if len(values) < len(answers):
         return None
     return [mean_of(values[at : at + samples]) for at in range(0, len(values), samples)]
+
+
+def _list_keys(answers: Iterable[JudgeAnswer]) -> tuple[str, ...]:
+    return tuple(answer.key for answer in answers if answer.key)
 
 
 def _mark_unscored(episode: Episode, answers: Iterable[JudgeAnswer]) -> Episode:

@@ -5,20 +5,20 @@ Nothing that can be refused comes after the first update.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ...dsl.model.algorithm import KL, Baseline, Importance, KLPlace
-from ...dsl.model.plan import Op
+from ...dsl.model.plan import Op, PortType
 from ...dsl.model.stage_kinds import groups_per_update
 from ..errors import StepRefused
 from ..learning.importance import is_truncated, weigh_sequences
 from ..learning.kl_penalty import apply_kl_penalty, sampled_sequences
 from ..learning.metrics import critic_metrics
 from ..learning.training_batch import TrainingBatch, attach_values, build_training_batch
-from ..protocols import Floats, TrainSequence, UpdateMetrics, ValueSettings
+from ..protocols import Floats, TrainSequence, ValueSettings
 from ..workers.learner_worker import LearnerWorker
 from .stage_context import StageContext, kl_weight, shuffled_parts, update_settings
 from .step_data import Mismatch, StepData
@@ -141,22 +141,47 @@ async def update_policy(op: Op, context: StageContext, data: StepData) -> None:
     critic = _critic_settings(context)
     warms_up = critic is not None and context.progress.step < context.stage.algorithm.critic.warmup_steps
     if groups and not warms_up:
-        await _update(context, groups, data.updates)
+        await _update(op, context, groups, data)
     if data.mismatch is None and data.updates:
         # before its first update the learner still equals the sampler, and the update measures what lies between
         data.mismatch = Mismatch(kl=data.updates[0].sampler_kl, ratio_error=data.updates[0].ratio_error)
 
 
-async def _update(context: StageContext, groups: list[list[TrainSequence]], updates: list[UpdateMetrics]) -> None:
-    algorithm = context.stage.algorithm
+async def _update(op: Op, context: StageContext, groups: list[list[TrainSequence]], data: StepData) -> None:
+    algorithm, updates = context.stage.algorithm, data.updates
+    gives_old_logprobs = any(port.type is PortType.OLD_LOGPROBS for port in op.outputs)
+    weighed: Mapping[TrainSequence, TrainSequence] = {}
     for sequences in _minibatches(context, groups, algorithm.epochs, "order"):
-        updates.append(await context.workers.compute(LearnerWorker.update, sequences, update_settings(context)))
+        if gives_old_logprobs and not weighed:
+            weighed = await _update_weighed(context, sequences, data)
+        else:
+            sequences = [weighed.get(each, each) for each in sequences]
+            updates.append(await context.workers.compute(LearnerWorker.update, sequences, update_settings(context)))
         if updates[-1].fault is None:
             context.progress.updates += 1
             if algorithm.kl.place is KLPlace.LOSS:
                 context.progress.kl_scale *= kl_factor(updates[-1].reference_kl, algorithm.kl)
         if algorithm.kl_stop is not None and updates[-1].sampler_kl > algorithm.kl_stop:
             return
+
+
+async def _update_weighed(
+    context: StageContext, sequences: Sequence[TrainSequence], data: StepData
+) -> Mapping[TrainSequence, TrainSequence]:
+    """Make the first update of a step, which computes the old log-probs; return the whole batch, weighed by them."""
+    assert data.sequences is not None, "the batch was put together"
+    batch = [each for group in data.sequences for each in group]
+    assert len(batch) == len(sequences), "a plan has this only where an update has the whole batch"
+    settings = context.stage.algorithm.importance
+    metrics, own = await context.workers.compute(
+        LearnerWorker.update_weighed, sequences, update_settings(context), settings
+    )
+    data.updates.append(metrics)
+    weighed = dict(zip(sequences, weigh_sequences(sequences, own, settings), strict=True))
+    data.sequences = [[weighed[each] for each in group] for group in data.sequences]
+    data.old_logprobs = [_sampled_logprobs(weighed[each]) for each in batch]
+    data.mismatch = _mismatch(batch, [weighed[each] for each in batch], settings)
+    return weighed
 
 
 def _critic_settings(context: StageContext) -> ValueSettings | None:

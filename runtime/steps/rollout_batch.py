@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import islice
@@ -61,7 +62,9 @@ def write_batches(folder: Path, batches: Sequence[RolloutBatch]) -> None:
     np.savez(folder / _TOKENS, **arrays)
 
 
-def _plain(value: Any) -> dict[str, Any]:
+def _plain(value: Any) -> dict[str, Any] | str:
+    if isinstance(value, bytes):
+        return b64encode(value).decode("ascii")
     return {} if isinstance(value, Segment) else {each.name: getattr(value, each.name) for each in fields(value)}
 
 
@@ -118,6 +121,9 @@ def _batch(data: dict[str, Any], segments: Iterator[Segment]) -> RolloutBatch:
             if episode["segments"] != [{}] * len(own):
                 raise ValueError("the episodes have more sequences than there are")
             episode["segments"] = own
+            for drawn in (episode, *episode["turns"]):
+                if drawn.get("picture") is not None:
+                    drawn["picture"] = b64decode(drawn["picture"], validate=True)
     # version 0.1.0 kept one number for all
     seconds = data["seconds"] if isinstance(data["seconds"], dict) else {"rollout": data["seconds"]}
     batch = build_typed(RolloutBatch, {**data, "seconds": seconds})

@@ -31,7 +31,7 @@ from ..storage.run_folder import PROGRESS
 from ..text_format import format_count
 from ..workers.learner_worker import LearnerWorker
 from ..workers.rollout_worker import DemonstrationSettings, RolloutWorker, give_seeds
-from .stage_context import StageContext, episode_limits, equal_parts, refuse_faults, update_settings
+from .stage_context import StageContext, agent_of, episode_limits, equal_parts, refuse_faults, update_settings
 from .step_data import StepData
 
 __all__ = [
@@ -216,7 +216,7 @@ def _note_long_replies(context: StageContext, demonstrations: Sequence[Episode])
 def demonstration_settings(context: StageContext) -> DemonstrationSettings:
     data = context.stage.algorithm.data
     return DemonstrationSettings(
-        agent=context.stage.agent,
+        agent=agent_of(context),
         environments=context.stage.environments,
         timeouts=context.plan.rollout,
         slots=context.plan.rollout.slots or _SLOTS,

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 from ...dsl.expression.expr import Expr
 from ...dsl.model.algorithm import Aggregation, DataSource, Kind, KLPlace, LossKind, Reference
 from ...dsl.model.plan import Op, Plan, PlanStage
-from ...dsl.model.recipe import Environment, Stage
+from ...dsl.model.recipe import Agent, Environment, Stage
 from ..data.judge_client import JudgeClient
 from ..errors import RunError, StepRefused
 from ..learning.preference_pairs import Pair, Response, sum_logprobs
@@ -34,6 +34,7 @@ from .prefetch import Prefetcher
 __all__ = [
     "RunOps",
     "StageContext",
+    "agent_of",
     "episode_limits",
     "equal_parts",
     "horizon_of",
@@ -181,13 +182,22 @@ def sampling_settings(context: StageContext) -> SamplingSettings:
     )
 
 
+def agent_of(context: StageContext) -> Agent:
+    """The stage's agent, with what depends on the model filled in."""
+    agent = context.stage.agent
+    if agent.show_actions is not None:
+        return agent
+    return replace(agent, show_actions=context.plan.model.init is None)
+
+
 def play_settings(context: StageContext, episodes: int, sampling: SamplingSettings) -> PlaySettings:
     return PlaySettings(
-        agent=context.stage.agent,
+        agent=agent_of(context),
         environments=context.stage.environments,
         sampling=sampling,
         timeouts=context.plan.rollout,
         slots=context.plan.rollout.slots or episodes,
+        tokens_per_turn=int(context.value(context.stage.agent.tokens_per_turn)),
     )
 
 

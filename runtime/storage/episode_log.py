@@ -7,7 +7,7 @@ Tokens are those that were sampled, with their log-probs: never a rendering of t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -15,12 +15,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...envs.pictures import is_picture
 from ..learning.training_record import TrainingRecord
 from ..protocols import Floats
-from ..rollout.episode import Episode, Segment, Turn
+from ..rollout.episode import Episode, HarnessReport, Segment, Turn
+from .episode_reader import picture_name
 
-__all__ = ["EpisodeEntry", "EpisodePurpose", "EpisodeTraining", "Mode", "episode_lines"]
+__all__ = [
+    "HARNESS_LOGS",
+    "EpisodeEntry",
+    "EpisodePurpose",
+    "EpisodeTraining",
+    "Mode",
+    "episode_lines",
+    "episode_pictures",
+    "harness_logs",
+]
 
+HARNESS_LOGS = "logs/harness"
 _VERSION = 2
 _PLACES = 6
 """Decimal places of a log-prob or an advantage; float32 has no more."""
@@ -72,6 +84,22 @@ def episode_lines(entries: Iterable[EpisodeEntry], *, purpose: EpisodePurpose, t
     return "".join(encode(_record(head, entry)) + "\n" for entry in entries).encode()
 
 
+def episode_pictures(entries: Iterable[EpisodeEntry]) -> dict[str, bytes]:
+    """Return the pictures that the lines of these entries name, each once, by their names."""
+    shown = (picture for entry in entries for picture in _pictures(entry.episode) if is_picture(picture))
+    return {picture_name(picture): picture for picture in shown}
+
+
+def _pictures(episode: Episode) -> Iterator[bytes]:
+    for picture in (episode.picture, *(turn.picture for turn in episode.turns)):
+        if picture is not None:
+            yield picture
+
+
+def _picture(picture: bytes | None) -> dict[str, str]:
+    return {} if picture is None or not is_picture(picture) else {"picture": picture_name(picture)}
+
+
 def _record(head: Mapping[str, Any], entry: EpisodeEntry) -> dict[str, Any]:
     """A line; the tokens come last, so that a reader that does without them need not parse them."""
     episode, task = entry.episode, entry.episode.task
@@ -99,10 +127,39 @@ def _record(head: Mapping[str, Any], entry: EpisodeEntry) -> dict[str, Any]:
         "seconds": round(episode.seconds, 3),
         "sampled_tokens": episode.sampled_tokens,
         "total_tokens": episode.total_tokens,
+        **_picture(episode.picture),
+        **({"dropped_pictures": dropped} if (dropped := _count_dropped(episode)) else {}),
+        **({"judge": list(episode.judge_keys)} if episode.judge_keys else {}),
+        **({} if episode.harness is None else {"harness": _harness(episode.harness, f"{group}-{episode.index}")}),
         **({} if entry.training is None else {"training": _training(entry.training.record)}),
         "opening": [{"role": message.role, "content": message.content} for message in episode.opening],
         "turns": _turns(episode.turns, entry.training),
         "segments": _segments(episode.segments, entry.training),
+    }
+
+
+def _count_dropped(episode: Episode) -> int:
+    return sum(not is_picture(picture) for picture in _pictures(episode))
+
+
+def _harness(report: HarnessReport, name: str) -> dict[str, Any]:
+    return {
+        "requests": report.requests,
+        "prompt_tokens": report.prompt_tokens,
+        "held_tokens": report.held_tokens,
+        "completion_tokens": report.completion_tokens,
+        "origins": list(report.origins),
+        "parents": list(report.parents),
+        **({"log": f"{HARNESS_LOGS}/{name}.log"} if report.log else {}),
+    }
+
+
+def harness_logs(entries: Iterable[EpisodeEntry], purpose: EpisodePurpose, total_step: int) -> dict[str, str]:
+    """The logs of episodes that harnesses played, by their files below the run folder."""
+    return {
+        f"{HARNESS_LOGS}/{purpose.value}-{total_step}-{entry.group}-{entry.episode.index}.log": report.log
+        for entry in entries
+        if (report := entry.episode.harness) is not None and report.log
     }
 
 
@@ -140,6 +197,7 @@ def _turn(turn: Turn) -> dict[str, Any]:
         "purpose": turn.purpose.value,
         "role": turn.role,
         "seconds": {"sampling": round(turn.sampling_s, 4), "environment": round(turn.env_s, 4)},
+        **_picture(turn.picture),
     }
 
 

@@ -7,6 +7,8 @@ holds its step and its length, so that a reader seeks from one to the next witho
 
 from __future__ import annotations
 
+import hashlib
+import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -14,8 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from ...envs.pictures import LARGEST_PICTURE, is_picture
+
 __all__ = [
     "EPISODES",
+    "MEDIA",
     "TRAIN_LOG",
     "Chunk",
     "DamagedEpisode",
@@ -23,11 +28,15 @@ __all__ = [
     "compress_member",
     "episode_files",
     "list_members",
+    "picture_name",
     "read_chunks",
     "read_line",
+    "read_picture",
 ]
 
 EPISODES = "episodes"
+MEDIA = "media"
+"""Folder of pictures among the episodes; each is named by its hash."""
 TRAIN_LOG = "train.jsonl.gz"
 """All training episodes of a run; a file of its own for each evaluation."""
 
@@ -75,6 +84,23 @@ class Chunk:
 def episode_files(folder: Path) -> list[Path]:
     """List the files of a folder of episodes, by name."""
     return sorted(path for path in folder.glob("*.jsonl*") if path.name.endswith((".jsonl", ".jsonl.gz")))
+
+
+def picture_name(data: bytes) -> str:
+    """The name of a picture, without its ending."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_picture(folder: Path, name: str) -> bytes | None:
+    """Read a picture of a folder of episodes; None where there is none, or its file is not what its name says."""
+    if re.fullmatch(r"[0-9a-f]{64}", name) is None:
+        return None
+    file = folder / MEDIA / f"{name}.png"
+    try:
+        data = file.read_bytes() if file.is_file() and file.stat().st_size <= LARGEST_PICTURE else b""
+    except OSError:
+        return None
+    return data if is_picture(data) and picture_name(data) == name else None
 
 
 def read_chunks(path: Path, start: int = 0) -> Iterator[Chunk]:

@@ -32,7 +32,7 @@ from typing import Any, TypeVar
 
 from ..errors import RunError, advise
 from .checkpoint_files import FORMAT, SEAL, find_damage, read_seal, seal_files
-from .episode_reader import EPISODES, TRAIN_LOG, compress_member, list_members
+from .episode_reader import EPISODES, MEDIA, TRAIN_LOG, compress_member, list_members
 
 T = TypeVar("T")
 
@@ -53,6 +53,7 @@ __all__ = [
     "sealed_folder",
     "weights_in",
     "weights_of",
+    "write_pictures",
 ]
 
 CHECKPOINTS = "checkpoints"
@@ -154,6 +155,10 @@ class RunFolder:
     def write_evaluation(self, step: int, lines: bytes) -> None:
         """Write the episodes of an evaluation."""
         replace_file(self.root / EPISODES / f"{_STEP}{step:06d}-eval.jsonl", lines)
+
+    def save_pictures(self, pictures: Mapping[str, bytes]) -> None:
+        """Keep pictures by their names, those that are not there yet."""
+        write_pictures(self.root / EPISODES, pictures)
 
     def demonstrations(self, stage: str) -> Path:
         """Return the file with a sample of what a stage imitates."""
@@ -420,6 +425,15 @@ class JsonLines:
 
     def close(self) -> None:
         self._file.close()
+
+
+def write_pictures(episodes: Path, pictures: Mapping[str, bytes]) -> None:
+    """Write pictures into a folder of episodes, those that are not there yet."""
+    for name, data in pictures.items():
+        file = episodes / MEDIA / f"{name}.png"
+        if not file.exists():
+            file.parent.mkdir(exist_ok=True)
+            replace_file(file, data)
 
 
 def replace_file(path: Path, content: str | bytes) -> None:

@@ -122,7 +122,8 @@ async def _texts(plan: Plan, init: Init, envs: OpenEnvs) -> list[str]:
         for env in (await envs.all(stage.settings.environments)).values():
             with stop_on_env_error(f"'{env.name}'"):
                 found += [env.spec.prompt, form.rules, *(await env.client.corpus())]
-            found += [form.write(""), *(form.read(reply).problem for reply in form.unreadable)]
+            found += [form.write_step(""), form.write_step(" ", " ")]
+            found += [form.read(reply).problem for reply in form.unreadable]
         found += [LEFT_OUT] if agent.observation_tokens else []
         found += [*prompt_texts(agent), *([] if agent.thinking else [NO_THOUGHTS])]
     return list(dict.fromkeys(text for text in found if text))

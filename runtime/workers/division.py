@@ -28,7 +28,8 @@ _DEALT = "_deals_work"
 def divides_sequences(work: F) -> F:
     """Mark a method of the learner worker: each rank is called with its own share of the sequences, its first argument.
 
-    A list that comes back has an entry for each sequence; any other value is the same on all ranks.
+    A list that comes back has an entry for each sequence; any other value is the same on all ranks; a tuple
+    may hold both.
     """
     setattr(work, _MARK, True)
     return work
@@ -74,7 +75,10 @@ def divide(sequences: Sequence[TrainSequence], shares: int) -> list[list[int]]:
 
 
 def join(shares: Sequence[Sequence[int]], results: Sequence[Any]) -> Any:
-    """Join what the shares came to: lists in the order of the sequences; of anything else the first."""
+    """Join what the shares came to: lists in the order of the sequences; tuples part by part; of anything else the
+    first."""
+    if isinstance(results[0], tuple):
+        return tuple(join(shares, part) for part in zip(*results, strict=True))
     if not isinstance(results[0], list):
         return results[0]
     places = [

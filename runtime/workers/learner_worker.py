@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from ...dsl.model.algorithm import Importance
 from ..errors import LearnerLost, RunError, StepRefused
 from ..protocols import (
     Floats,
@@ -112,6 +113,14 @@ class LearnerWorker:
         # what it had changed by then is not known: the checkpoint before is the one to resume from
         with _in_memory("update", RunError):
             return self.learner.update(sequences, settings)
+
+    @divides_sequences
+    def update_weighed(
+        self, sequences: Sequence[TrainSequence], settings: UpdateSettings, importance: Importance
+    ) -> tuple[UpdateMetrics, list[Floats]]:
+        self._text.note_learned(sequences)
+        with _in_memory("update", RunError):
+            return self.learner.update_weighed(sequences, settings, importance)
 
     @divides_sequences
     def logprobs(self, sequences: Sequence[TrainSequence], temperature: float, *, reference: bool) -> list[Floats]:

@@ -4,6 +4,7 @@ launchers to decide.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from ...dsl.model.algorithm import LossOn
-from ...dsl.model.recipe import Agent, Environment, Rollout, TaskSelection
+from ...dsl.model.recipe import Agent, Environment, Harness, Rollout, TaskSelection
 from ...envs.protocol import EnvSpec, TaskInfo
 from ..agents.chat import Chat
 from ..agents.formats import chat_and_format
@@ -19,6 +20,10 @@ from ..agents.messages import Message
 from ..data.dataset import Conversation
 from ..data.demonstrations import Demonstrator, append_solution
 from ..errors import RunError, SamplerLost, read_text
+from ..harness.registry import load_harness
+from ..harness.runner import HarnessRunner
+from ..harness.running import RunningEndpoint
+from ..policy_endpoint.policy import Policy
 from ..protocols import (
     Sampled,
     Sampler,
@@ -50,6 +55,8 @@ class PlaySettings:
     sampling: SamplingSettings
     timeouts: Rollout
     slots: int
+    tokens_per_turn: int = 512
+    """As the recipe has it at this step; the longest reply to a harness."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +95,8 @@ class RolloutWorker:
         self._plays = 0
         """Under way; several where groups are handed out one by one, or weights change in flight."""
         self._concurrency = ConcurrencyLimits.of(Rollout())
+        self._endpoint: RunningEndpoint | None = None
+        """Started for the first harness."""
         self.receiving: Any = None
         """Weights under way from GPUs of a learner."""
 
@@ -123,18 +132,46 @@ class RolloutWorker:
             planning=agent.planning,
             reflection=agent.reflection,
             guided=agent.guided,
+            shows_actions=bool(agent.show_actions),
             voice=lambda spec: chat_and_format(agent, self._chat, spec),
         )
         envs = await self._envs.all(style.environments)
+        play_one = None if agent.harness is None else await self._harness_runner(player, style, agent, agent.harness)
         with _sampling():
             if not self._plays:
                 # what was cached while measuring or before a restart must not decide the last bits of what is sampled
                 await self.sampler.forget()
             self._plays += 1
             try:
-                return await play_groups(player, envs, orders, style.slots, seen, turn)
+                return await play_groups(player, envs, orders, style.slots, seen, turn, play_one)
             finally:
                 self._plays -= 1
+
+    async def _harness_runner(
+        self, player: Player, style: PlaySettings, agent: Agent, harness: Harness
+    ) -> HarnessRunner:
+        if self._endpoint is None:
+            self._endpoint = await RunningEndpoint.start()
+        policy = Policy(
+            self.sampler,
+            self._chat,
+            sampling=style.sampling,
+            context_tokens=agent.context_tokens,
+            tokens_per_reply=style.tokens_per_turn,
+            queue=self._endpoint.queue_for(style.slots),
+            clock=self._clock,
+            thinking=agent.thinking,
+            timeout_s=harness.timeout_s,
+        )
+        policy.check()
+        return HarnessRunner(
+            settings=harness,
+            endpoint=self._endpoint.endpoint,
+            policy=policy,
+            peers=self._endpoint.peers,
+            environ=os.environ,
+            harness=None if harness.use is None else load_harness(harness.use),
+        )
 
     async def prompts(self, agent: Agent, environments: Mapping[str, Environment]) -> list[tuple[int, ...]]:
         """A prompt for each environment, but for what it would say first."""
@@ -206,6 +243,7 @@ class RolloutWorker:
             encode=lru_cache(_COMMANDS)(self._encode),  # an expert says the same few things in all games
             format=form,
             prompt=_text(style.agent.prompt),
+            shows_actions=bool(style.agent.show_actions),
             timeouts=style.timeouts,
             concurrency=ConcurrencyLimits.of(style.timeouts),
             noise=style.noise,
@@ -222,6 +260,8 @@ class RolloutWorker:
             await self.sampler.sleep()
 
     async def close(self) -> None:
+        if self._endpoint is not None:
+            await self._endpoint.close()
         await self.sampler.close()
         await self._envs.close()
 

@@ -109,7 +109,7 @@ def test_a_name_may_begin_with_a_keyword(word: str) -> None:
         ("min(a, b))", ")", "unmatched", None),
         ("a + ", "+", "expected a value after '+'", None),
         ("a and", "and", "expected a value after 'and'", None),
-        ("80 %", "%", "expected a value", "0.8"),
+        ("80 %", "80 %", "expected a value", "0.8"),
         ("success >= 80%", "%", "expected a value", "0.8"),
         ("min(success,", ",", "expected a value after ','", None),
         (">= 3", ">=", "expected a value, not '>='", None),

@@ -57,6 +57,19 @@ def test_so_is_one_that_a_matrix_leaves_without_effect_in_the_runs_where_it_does
     assert [len(each.left_out) for each in compiled.variants] == [2, 0]
 
 
+def test_so_is_the_weight_of_an_environment_that_a_setting_takes_out_of_the_only_stage_that_samples(
+    catalog: Catalog,
+) -> None:
+    text = """\
+environments: {web: web, more: {use: web, weight: 0.5}}
+schedule:
+  - {stage: imitate, until: step >= 5, algorithm: {use: sft, data: {source: expert}}}
+  - {stage: explore, turns: 10, until: step >= 10}
+"""
+    found = run(text, catalog, "schedule.1.environments.more=null")
+    assert "environments.more.weight of mine.yaml" in left_out(found)
+
+
 def test_a_base_without_stages_may_have_keys_for_stages_of_any_kind(catalog: Catalog) -> None:
     text = "agym: 1\nname: mine\nextends: ./part.yaml\nschedule: [{stage: a, turns: 10, until: step >= 10}]\n"
     compiled = compile_recipe(Source("mine.yaml", text), MemoryLibrary(FILES), (), {}, catalog)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
+from agym.dsl.check.foreign_names import load_aliases
 from agym.dsl.check.json_schema import MOST, check_schema
-from agym.dsl.check.key_suggestions import NAME, SchemaKeys, load_aliases
+from agym.dsl.check.key_suggestions import NAME, SchemaKeys
 from agym.dsl.codes import CODES
 from agym.dsl.compose.compose import compose
 from agym.dsl.diagnostics import Diagnostic
@@ -86,19 +87,41 @@ def test_a_misspelt_key_is_reported_with_the_right_one(extra: str, key: str, mea
         ("rollout_n: 4", "did you mean 'algorithm.group_size'? write algorithm: {group_size: ...}"),
         (
             "algorithm: {clip: 0.2}",
-            "'clip' belongs under 'algorithm.loss' or 'algorithm.critic'; write loss: {clip: ...}",
+            (
+                "'clip' belongs under 'algorithm.loss' or 'algorithm.critic', as algorithm.loss.clip; "
+                "write loss: {clip: ...}"
+            ),
         ),
         ("turns: 3", "'turns' belongs in an entry of 'schedule'; write schedule: [{turns: ...}]"),
         (
             "agent: {temperature: 1}",
-            "'temperature' belongs under 'sampling' or 'eval'; write sampling: {temperature: ...}",
+            (
+                "'temperature' belongs under 'sampling' or 'eval', as sampling.temperature; "
+                "write sampling: {temperature: ...}"
+            ),
         ),
         ("algorithm: {seed: 1}", "'seed' belongs at the top of the recipe; write seed: ..."),
         ("algorithm: {beta: 1}", "did you mean 'kl.coef' or 'preference.beta'? write kl: {coef: ...}"),
         ("max_turns: 4", "did you mean 'schedule.turns'? write schedule: [{turns: ...}]"),
-        ("eval: {everything: 3}", "did you mean 'every'?"),
-        ("sampling: {zzz: 1}", "known: temperature, top_p, top_k, min_p, stop"),
-        ("guards: {zzz: 1}", "'agym schema --field guards' explains the keys here"),
+        (
+            "eval: {everything: 3}",
+            (
+                "did you mean 'every'? the keys of 'eval' are every, at_start, at_end, tasks, limit, turns, samples, "
+                "temperature, greedy, confidence; remove it if none of them is meant"
+            ),
+        ),
+        (
+            "sampling: {zzz: 1}",
+            "the keys of 'sampling' are temperature, top_p, top_k, min_p, stop; remove it if none of them is meant",
+        ),
+        (
+            "guards: {zzz: 1}",
+            (
+                "the keys of 'guards' are on_nan, kl_max, on_kl, grad_norm_max, on_grad_norm, entropy_min, "
+                "zero_std_max, invalid_max, mismatch_max, mismatch_ratio_max, patience, max_roll_backs; "
+                "remove it if none of them is meant"
+            ),
+        ),
         (
             "algorithm: {ppo_lr_warmup_steps: 1}",
             "did you mean 'optimizer.warmup_steps'? write optimizer: {warmup_steps: ...}",
@@ -159,7 +182,7 @@ def test_every_foreign_name_leads_to_a_key_that_exists_and_is_none_itself() -> N
 
 def test_a_key_like_no_other_at_the_top_is_answered_with_all() -> None:
     advice = only("zzzzzz: 1").help or ""
-    assert advice.startswith("known: agym, name, ")
+    assert advice.startswith("the keys here are agym, name, ")
 
 
 def test_no_explained_name_is_a_key_of_ours_or_leads_to_one() -> None:
@@ -190,7 +213,7 @@ def test_every_foreign_value_leads_to_a_value_that_exists() -> None:
         for branch in schema.get("anyOf", [])
         for value in branch.get("enum", [])
     }
-    assert set(load_aliases()["values"].values()) <= values
+    assert {value for meant in load_aliases()["values"].values() for value in meant.split()} <= values
     assert not set(load_aliases()["values"]) & {value for value in values if "enum" in value}
 
 
@@ -246,8 +269,13 @@ def test_keys_that_lost_their_indentation_are_one_mistake(extra: str, key: str, 
         ("guards: {on_nan: 1}", "1", "expected one of skip, roll_back, stop, got 1", None),
         ("output: true", "true", "expected text, got true", "put it in quotes: 'true'"),
         ("seed: 1.5", "1.5", "expected a whole number, got 1.5", "write it without a fraction"),
-        ("seed: [1]", "[1]", "expected a whole number, got a list", "write the item alone, without a list"),
-        ("seed: [1, 2]", "[1, 2]", "expected a whole number, got a list", "only one is allowed here"),
+        ("seed: [1]", "[1]", "expected a whole number, got a list", "write seed: 1, the item alone, without a list"),
+        (
+            "seed: [1, 2]",
+            "[1, 2]",
+            "expected a whole number, got a list",
+            "only one is allowed here: write seed: 1; a run for each is made by 'matrix'",
+        ),
         ("agent:", "agent", "expected a map or text, got nothing", "write a value, or remove the key"),
         ("agent: [{format: react}]", "[{format: react}]", "expected a map or text, got a list", None),
         ("algorithm: {kl: 0.001}", "0.001", "expected a map, got 0.001", "write kl: {coef: 0.001}"),
@@ -329,7 +357,7 @@ def test_a_reference_that_could_not_be_replaced_is_not_reported_again() -> None:
 @pytest.mark.parametrize(
     ("extra", "token", "advice"),
     [
-        ("algorithm: gppo", "gppo", "did you mean 'grpo'?"),
+        ("algorithm: gppo", "gppo", "did you mean 'grpo', 'gspo' or 'dppo'?"),
         ("algorithm: GRPO", "GRPO", "did you mean 'grpo'?"),
         ("algorithm: {use: reinforce++}", "reinforce++", "did you mean 'reinforce_pp'?"),
         ("algorithm: {loss: {aggregation: token-mean}}", "token-mean", "did you mean 'token_mean'?"),
@@ -505,8 +533,20 @@ def test_an_unknown_gpu_points_to_its_memory(gpu: str, meant: str | None) -> Non
 @pytest.mark.parametrize(
     ("extra", "advice"),
     [
-        ("rollout: fast", "write rollout: {slots: 128}"),
-        ("eval: true", "write eval: {every: 25}"),
+        (
+            "rollout: fast",
+            (
+                "write rollout: {slots: 128}; its keys are slots, limits, retries, reset_timeout_s, step_timeout_s, "
+                "episode_timeout_s, max_fault_share"
+            ),
+        ),
+        (
+            "eval: true",
+            (
+                "write eval: {every: 25}; its keys are every, at_start, at_end, tasks, limit, turns, samples, "
+                "temperature, greedy, confidence"
+            ),
+        ),
         ("eval: false", "write null"),
     ],
 )

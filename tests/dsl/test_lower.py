@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from agym.dsl.catalog import Catalog
 from agym.dsl.expression.expr import Expr
-from agym.dsl.model.algorithm import Baseline, DataSource, KLPlace, Preset, RetrainFrom
+from agym.dsl.model.algorithm import Baseline, DataSource, KLPlace, Level, Preset, RetrainFrom
 from agym.dsl.model.model_sizes import find_shape
-from agym.dsl.model.plan import Op, OpKind, Plan, PlanStage, Role
+from agym.dsl.model.plan import Op, OpKind, Plan, PlanStage, PortType, Role
 from agym.dsl.model.recipe import (
     DType,
     Gpu,
@@ -134,6 +134,23 @@ def test_old_logprobs_are_computed_where_the_samplers_are_not_the_learners(plan_
         shown = flow(plan_of(changes).stages[0])
         assert "advantage -> old_logprobs" in shown
         assert "advantage old_logprobs -> update" in shown
+
+
+def test_an_update_of_the_whole_batch_gives_the_old_logprobs_itself(plan_of: PlanOf) -> None:
+    changes: dict[str, Any] = {"model.dtype": DType.BF16, "schedule.*.algorithm.groups_per_update": None}
+    changes |= {"schedule.*.algorithm.updates_per_pass": 1}
+    stage = plan_of(changes).stages[0]
+    assert "old_logprobs" not in {op.id for op in stage.ops}
+    assert PortType.OLD_LOGPROBS in {port.type for port in op(stage, "update").outputs}
+    for other in (
+        {"schedule.*.algorithm.importance.level": Level.TURN},
+        {"schedule.*.algorithm.loss.ratio": Level.EPISODE},
+        {"schedule.*.algorithm.importance.reject.geometric": (0.9, 1.1)},
+        {"schedule.*.algorithm.importance.reject.off_policy": 0.5},
+    ):
+        stage = plan_of(changes | other).stages[0]
+        assert "old_logprobs" in {op.id for op in stage.ops}
+        assert PortType.OLD_LOGPROBS not in {port.type for port in op(stage, "update").outputs}
 
 
 def test_what_is_imitated_or_preferred_never_runs_ahead(plan_of: PlanOf) -> None:

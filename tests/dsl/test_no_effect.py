@@ -32,6 +32,7 @@ from agym.dsl.model.recipe import (
     Eval,
     Format,
     Gpu,
+    Harness,
     Init,
     Judge,
     Launcher,
@@ -200,15 +201,23 @@ ALGORITHM: Cases = {
     "evolve.keep_demonstrations": ([EXPLORING], [EVOLVE]),
 }
 
+HARNESS = {"schedule.*.agent.harness": Harness(command=("python", "-m", "agent"))}
+OF_OUR_OWN_AGENT = (
+    *("format", "parsing", "prompt", "observation_tokens", "guided", "show_actions", "demonstrations", "on_invalid"),
+    *("on_invalid_turn", "planning", "reflection", "memory"),
+)
+
 AGENT: Cases = {
-    "agent.parallel_calls": ([{}], [{"schedule.*.agent.format": Format.TOOLS}]),
-    "agent.thoughts": ([{"schedule.*.agent.thinking": False}], [{}]),
+    **{f"agent.{key}": ([HARNESS], [{}]) for key in OF_OUR_OWN_AGENT},
+    "agent.harness.limits": ([{"schedule.*.agent.harness": Harness(use="mine")}], [HARNESS]),
+    "agent.parallel_calls": ([{}, HARNESS], [{"schedule.*.agent.format": Format.TOOLS}]),
+    "agent.thoughts": ([{"schedule.*.agent.thinking": False}, HARNESS], [{}]),
     "agent.memory.turns": ([{}], [{"schedule.*.agent.memory.kind": MemoryKind.WINDOW}]),
     "agent.memory.tokens": (
         [{}, {"schedule.*.agent.memory.kind": MemoryKind.WINDOW}],
         [{"schedule.*.agent.memory.kind": MemoryKind.SUMMARY}],
     ),
-    "agent.invalid_limit": ([{"schedule.*.agent.on_invalid": OnInvalid.END}], [{}]),
+    "agent.invalid_limit": ([{"schedule.*.agent.on_invalid": OnInvalid.END}, HARNESS], [{}]),
 }
 
 STAGE: Cases = {

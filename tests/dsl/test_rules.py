@@ -34,6 +34,7 @@ from agym.dsl.model.recipe import (
     Eval,
     Format,
     Gpu,
+    Harness,
     Init,
     Judge,
     Launcher,
@@ -107,7 +108,28 @@ A_SECOND: Changes = {"schedule.1.stage": "exploit"}
 FOREIGN = Environment(url="http://x", dialect=Dialect.AGENTGYM, kind="babyai")
 BEST = "checkpoint.best"
 
+OWN_AGENT = Harness(command=("python", "-m", "agent"))
+HARNESS = "schedule.*.agent.harness"
 CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
+    # --- harness
+    "harness.harness_has_one_origin": (
+        [
+            ({HARNESS: Harness()}, "agent.harness", "a harness needs 'use' or 'command'"),
+            ({HARNESS: replace(OWN_AGENT, use="mine")}, "agent.harness.command", "give only one of them"),
+        ],
+        [{}, {HARNESS: OWN_AGENT}, {HARNESS: Harness(use="mine")}],
+    ),
+    "harness.harness_is_registered": (
+        [({HARNESS: Harness(use="mine")}, "agent.harness.use", "harness 'mine' is not installed")],
+        [{}, {HARNESS: OWN_AGENT}],
+    ),
+    "harness.harness_can_play": (
+        [
+            ({"schedule.*.algorithm.use": preset, HARNESS: OWN_AGENT}, "agent.harness", "samples turns by itself")
+            for preset in (Preset.AGENT_EVOL, Preset.TURN_DPO)
+        ],
+        [{}, {HARNESS: OWN_AGENT}],
+    ),
     # --- model
     "model.model_has_one_origin": (
         [

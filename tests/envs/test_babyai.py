@@ -138,7 +138,7 @@ def test_reaching_the_goal_ends_the_episode_with_one(mode: str) -> None:
     assert [step.reward for step in steps] == [0.0] * (len(steps) - 1) + [1.0]
     assert steps[-1].terminated
     assert not steps[-1].truncated
-    assert steps[-1].observation.text == "The goal is reached."
+    assert steps[-1].observation.text == "You have reached the goal."
 
 
 def test_info_tells_the_steps_and_the_score_that_they_leave() -> None:
@@ -211,10 +211,10 @@ def test_available_actions_are_told_on_demand() -> None:
 @pytest.mark.parametrize(
     ("action", "text"),
     [
-        ("drop", "You carry nothing."),
-        ("pick up", "There is nothing like that right in front of you."),
-        ("toggle", "There is nothing like that right in front of you."),
-        ("done", "Nothing comes of it."),
+        ("drop", "You are carrying nothing."),
+        ("pick up", "There is nothing like that directly in front of you."),
+        ("toggle", "There is nothing like that directly in front of you."),
+        ("done", "Nothing happens."),
     ],
 )
 @pytest.mark.parametrize("mode", MODES)
@@ -233,7 +233,7 @@ def test_walking_into_a_wall_is_refused() -> None:
 def test_where_it_asks_for_it_one_says_that_one_is_there() -> None:
     env = create({})
     first = env.reset("MiniGrid-GoToObject-6x6-N2-4", 0)
-    assert "Say done when you are there." in first.text
+    assert "Say done when you have arrived." in first.text
     target = re.findall(r"Goal: go to the (\w+ \w+)\.", first.text)[0]
     while f"go to {target} 1" not in listed(env):
         env.step("turn left")
@@ -384,6 +384,6 @@ def test_the_data_for_recipes_says_the_same_as_the_code() -> None:
 
 OPENING = """\
 Goal: go to the red key and open the purple door, then pick up the yellow ball and open the red door.
-You see yellow door 1 (closed), 2 ahead and 2 left.
-Walls: 2 ahead, 3 left to 3 right; 3 right, 0 to 2 ahead.
-You carry nothing."""
+You see yellow door 1 (closed), 2 steps ahead and 2 steps to the left.
+Walls: 2 steps ahead (3 left to 3 right); 3 steps to the right (0 to 2 ahead).
+You are carrying nothing."""

@@ -82,21 +82,27 @@ TWO_ROOMS = """
 def test_things_are_listed_from_the_nearest_with_where_they_are() -> None:
     world = room("#####\n#k.b#\n#...#\n#.^r#\n#####", k=Key("blue"), b=Ball("grey"), r=Ball("red"))
     assert describe_view(world).splitlines()[0] == (
-        "You see red ball 1, 1 right; blue key 1, 2 ahead and 1 left; grey ball 1, 2 ahead and 1 right."
+        "You see red ball 1, 1 step to the right; blue key 1, 2 steps ahead and 1 step to the left; "
+        "grey ball 1, 2 steps ahead and 1 step to the right."
     )
 
 
 def test_what_is_right_in_front_is_called_so() -> None:
-    assert "green box 1, right in front" in describe_view(room("####\n#x.#\n#^.#\n####", x=Box("green")))
+    assert "green box 1, directly in front of you" in describe_view(room("####\n#x.#\n#^.#\n####", x=Box("green")))
 
 
 def test_walls_are_told_as_lines() -> None:
     world = room(HALL, r=Ball("red"))
-    assert "Walls: 3 ahead, 3 left to 3 right; 3 left, 0 to 3 ahead; 3 right, 0 to 3 ahead." in describe_view(world)
+    assert (
+        "Walls: 3 steps ahead (3 left to 3 right); 3 steps to the left (0 to 3 ahead); "
+        "3 steps to the right (0 to 3 ahead)." in describe_view(world)
+    )
 
 
 def test_a_lone_wall_is_told_by_its_place() -> None:
-    assert "2 ahead" in describe_view(room("#######\n#.....#\n#..#..#\n#.....#\n#..^..#\n#######")).splitlines()[1]
+    assert (
+        "2 steps ahead" in describe_view(room("#######\n#.....#\n#..#..#\n#.....#\n#..^..#\n#######")).splitlines()[1]
+    )
 
 
 def test_every_wall_in_view_is_on_a_line_that_is_told() -> None:
@@ -109,7 +115,9 @@ def test_every_wall_in_view_is_on_a_line_that_is_told() -> None:
 
 
 def test_lava_is_told_like_walls() -> None:
-    assert "Lava: 1 ahead, 1 left to 1 right." in describe_view(room("#####\n#...#\n#lll#\n#.^.#\n#####", l=Lava()))
+    assert "Lava: 1 step ahead (1 left to 1 right)." in describe_view(
+        room("#####\n#...#\n#lll#\n#.^.#\n#####", l=Lava())
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,19 +125,19 @@ def test_lava_is_told_like_walls() -> None:
     [(Door("red"), "closed"), (Door("red", is_open=True), "open"), (Door("red", is_locked=True), "locked")],
 )
 def test_doors_are_told_with_their_state(door: Door, state: str) -> None:
-    assert f"red door 1 ({state}), 3 ahead" in describe_view(room(TWO_ROOMS, d=door, b=Ball("red")))
+    assert f"red door 1 ({state}), 3 steps ahead" in describe_view(room(TWO_ROOMS, d=door, b=Ball("red")))
 
 
 def test_what_is_behind_a_closed_door_is_not_seen() -> None:
     assert "ball" not in describe_view(room(TWO_ROOMS, d=Door("red"), b=Ball("red")))
-    assert "red ball 1, 6 ahead" in describe_view(room(TWO_ROOMS, d=Door("red", is_open=True), b=Ball("red")))
+    assert "red ball 1, 6 steps ahead" in describe_view(room(TWO_ROOMS, d=Door("red", is_open=True), b=Ball("red")))
 
 
 def test_what_is_carried_and_what_one_stands_in_is_told() -> None:
     world = room(TWO_ROOMS, carrying=Key("blue"), d=Door("red", is_open=True), b=Ball("red"))
-    assert describe_view(world).splitlines()[-1] == "You carry blue key 1."
+    assert describe_view(world).splitlines()[-1] == "You are carrying blue key 1."
     done(world, "move forward 3")
-    assert "You stand in red door 1 (open)." in describe_view(world)
+    assert "You are standing in red door 1 (open)." in describe_view(world)
 
 
 def test_names_stay_when_the_agent_turns_and_other_things_come_into_view() -> None:
@@ -187,7 +195,7 @@ def test_going_through_a_door_opens_it_and_ends_behind_it() -> None:
 def test_a_locked_door_asks_for_its_key() -> None:
     world = room(TWO_ROOMS, d=Door("red", is_locked=True), b=Ball("red"))
     for text in ("open red door 1", "go through red door 1"):
-        assert told(world, text) == MoveRefusal("red door 1 is locked: it takes a red key.")
+        assert told(world, text) == MoveRefusal("red door 1 is locked: you need a red key.")
     world = room(TWO_ROOMS, carrying=Key("blue"), d=Door("red", is_locked=True), b=Ball("red"))
     assert isinstance(told(world, "open red door 1"), MoveRefusal)
     world = room(TWO_ROOMS, carrying=Key("red"), d=Door("red", is_locked=True), b=Ball("red"))
@@ -203,8 +211,8 @@ def test_dropping_next_to_a_thing_puts_it_beside_and_not_across() -> None:
 
 def test_an_opened_box_shows_what_was_in_it() -> None:
     world = room("#####\n#>.x#\n#####", x=Box("green", Key("red")))
-    assert "red key 1, right in front" in describe_view(done(world, "open green box 1"))
-    assert told(world, "go to green box 1") == MoveRefusal("You have seen no green box 1.")
+    assert "red key 1, directly in front of you" in describe_view(done(world, "open green box 1"))
+    assert told(world, "go to green box 1") == MoveRefusal("You have not seen green box 1.")
 
 
 def test_a_manoeuvre_stops_where_the_way_is_blocked() -> None:
@@ -224,11 +232,11 @@ def test_what_was_seen_can_be_gone_to_when_it_is_out_of_view() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("go to blue ball 1", "You have seen no blue ball 1."),
-        ("go to red ball 2", "You have seen no red ball 2."),
-        ("pick up red ball 1", "Your hands are full: you carry blue key 1."),
-        ("go to blue key 1", "You carry blue key 1."),
-        ("drop next to blue key 1", "You carry blue key 1."),
+        ("go to blue ball 1", "You have not seen blue ball 1."),
+        ("go to red ball 2", "You have not seen red ball 2."),
+        ("pick up red ball 1", "Your hands are full: you are carrying blue key 1."),
+        ("go to blue key 1", "You are carrying blue key 1."),
+        ("drop next to blue key 1", "You are carrying blue key 1."),
         ("open red ball 1", "You cannot open red ball 1."),
         ("close red ball 1", "You cannot close red ball 1."),
         ("go through red ball 1", "You cannot go through red ball 1."),
@@ -242,24 +250,24 @@ def test_more_refusals() -> None:
     world = room(TWO_ROOMS, d=Door("red", is_open=True), b=Ball("red"))
     assert told(world, "pick up red door 1") == MoveRefusal("You cannot pick up red door 1.")
     assert told(world, "open red door 1") == MoveRefusal("red door 1 is open.")
-    assert told(world, "drop next to red door 1") == MoveRefusal("You carry nothing.")
+    assert told(world, "drop next to red door 1") == MoveRefusal("You are carrying nothing.")
     walled = room("#######\n#>.#b.#\n#.....#\n#######", b=Lava())
-    assert told(walled, "go to red lava 1") == MoveRefusal("You have seen no red lava 1.")
+    assert told(walled, "go to red lava 1") == MoveRefusal("You have not seen red lava 1.")
     assert told(done(world, "go to red ball 1"), "go to red ball 1") == MoveRefusal(
-        "You are right in front of red ball 1."
+        "You are directly in front of red ball 1."
     )
 
 
 def test_a_thing_out_of_reach_is_refused() -> None:
     world = room("#####\n#.b.#\n#lll#\n#.^.#\n#####", b=Ball("red"), l=Lava())
-    assert told(world, "go to red ball 1") == MoveRefusal("You know no way to red ball 1.")
+    assert told(world, "go to red ball 1") == MoveRefusal("You do not know a way to red ball 1.")
 
 
 def test_the_number_may_be_left_out_where_there_is_one_such_thing() -> None:
     world = room(HALL, r=Ball("red"))
     assert told(world, "go to red ball") == told(world, "go to red ball 1")
     twice = room("#####\n#b.c#\n#...#\n#.^.#\n#####", b=Ball("red"), c=Ball("red"))
-    assert told(twice, "go to red ball") == MoveRefusal("There is more than one: red ball 1, red ball 2.")
+    assert told(twice, "go to red ball") == MoveRefusal("There is more than one: red ball 1, red ball 2. Say which.")
 
 
 # --- what is possible ----------------------------------------------------------------------------------------------
@@ -287,4 +295,4 @@ def test_without_manoeuvres_only_single_steps_are_available() -> None:
 def test_a_door_underfoot_can_be_left_and_faced() -> None:
     world = done(room(TWO_ROOMS, d=Door("red", is_open=True), b=Ball("red")), "move forward 3")
     assert done(world, "close red door 1").before is not None
-    assert "red door 1 (closed), right in front" in describe_view(world)
+    assert "red door 1 (closed), directly in front of you" in describe_view(world)

@@ -29,6 +29,7 @@ ENVIRONMENTS: dict[str, ServeCommand] = {
         env="gymnasium", options={"id": "FrozenLake-v1", "kwargs": {"is_slippery": False, "map_name": None}}
     ),
     "gymnasium, a taxi": ServeCommand(env="gymnasium", options={"id": "Taxi-v4"}),
+    "gymnasium, a map": ServeCommand(env="gymnasium", options={"id": "minigrid:MiniGrid-DoorKey-5x5-v0"}),
     "gymnasium, cards": ServeCommand(env="gymnasium", options={"id": "Blackjack-v1"}),
     "mcp": ServeCommand(
         env="mcp",
@@ -50,6 +51,8 @@ ENVIRONMENTS: dict[str, ServeCommand] = {
         },
     ),
     "search": ServeCommand(env="search", options={"tools": ["search", "open"]}),
+    "textarena, one player": ServeCommand(env="textarena", options={"game": "TowerOfHanoi-v0"}),
+    "textarena, two players": ServeCommand(env="textarena", options={"game": "Nim-v0"}),
     "textcraft": ServeCommand(env="textcraft"),
     "textcraft, small and terse": ServeCommand(
         env="textcraft", options={"world": "small", "terse": True, "max_distractors": 2, "shuffle": False}

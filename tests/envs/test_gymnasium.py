@@ -1,19 +1,26 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from agym.envs.errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
+from agym.envs.errors import BadOption, EnvFault, EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.gymnasium import Gymnasium, create
+from agym.envs.gymnasium.actions import name_actions
+from agym.envs.gymnasium.minigrid import tell_minigrid
 from agym.envs.gymnasium.plan import value_actions
 from agym.envs.protocol import Json, Status, Step
 from gymnasium import spaces
+from minigrid.wrappers import FullyObsWrapper
 
 FIRM: Mapping[str, Json] = {"id": "FrozenLake-v1", "kwargs": {"is_slippery": False}}
 DRAWN: Mapping[str, Json] = {"id": "FrozenLake-v1", "kwargs": {"is_slippery": False, "map_name": None}}
@@ -64,12 +71,60 @@ class Silent(Parrot):
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as Gymnasium has it
 
 
+class Board(gymnasium.Env[Any, Any]):
+    """Two places in a row of three by three: the number named goes where the other numbers say."""
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as Gymnasium has it
+    action_space = spaces.MultiDiscrete([2, 3])
+    observation_space = spaces.Dict(
+        {
+            "board": spaces.Box(0, 2, (2, 3), np.int8),
+            "action_mask": spaces.MultiBinary([2, 3]),
+            "turn": spaces.Discrete(9),
+        }
+    )
+
+    def _seen(self) -> dict[str, Any]:
+        return {"board": self.board, "action_mask": self.board == 0, "turn": int((self.board > 0).sum())}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.board = np.zeros((2, 3), np.int8)
+        self.board[tuple(self.np_random.integers((2, 3)))] = 2
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        free = self.board[tuple(action)] == 0
+        self.board[tuple(action)] = 1
+        return self._seen(), float(free), bool(self.board.all()), False, {}
+
+
+class Layers(Board):
+    """The same board as a layer for each number, and a choice for each place; the mask is a method."""
+
+    action_space = spaces.Discrete(6)
+    observation_space = spaces.Box(0, 1, (2, 3, 3), np.int8)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.eye(3, dtype=np.int8)[self.board], {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        _, *others = super().step(np.unravel_index(action, (2, 3)))
+        return np.eye(3, dtype=np.int8)[self.board], *others  # type: ignore[return-value]
+
+    def action_masks(self) -> Any:
+        return self.board.ravel() == 0
+
+
 @pytest.fixture(scope="module", autouse=True)
 def registered() -> Iterator[None]:
     gymnasium.register("agym_test/Parrot-v0", entry_point=Parrot)
     gymnasium.register("agym_test/Silent-v0", entry_point=Silent)
+    gymnasium.register("agym_test/Board-v0", entry_point=Board)
+    gymnasium.register("agym_test/Layers-v0", entry_point=Layers)
     yield
-    for name in ("Parrot", "Silent"):
+    for name in ("Parrot", "Silent", "Board", "Layers"):
         del gymnasium.registry[f"agym_test/{name}-v0"]
 
 
@@ -168,6 +223,152 @@ def test_measures_are_told_as_they_are() -> None:
 def test_nothing_is_told_of_the_state_that_is_not_exact() -> None:
     assert "state" not in played(begun(id="CartPole-v1"), "left")[0].info
     assert played(begun(**FIRM), "right")[0].info["state"] == "1"
+
+
+BOARD: Mapping[str, Json] = {"id": "agym_test/Board-v0", "returns": [0, 5]}
+LAYERS: Mapping[str, Json] = {"id": "agym_test/Layers-v0", "returns": [0, 5]}
+PLACES = ["top left", "top", "top right", "left", "middle", "right"]
+
+
+def test_a_board_is_told_row_by_row_and_the_mask_is_not() -> None:
+    first = create(BOARD).reset("seed-3", 0)
+    assert first.text == "board:\n0 0 0\n2 0 0\nturn: 1"
+    assert first.valid_actions == ("0 0", "0 1", "0 2", "1 1", "1 2")
+
+
+def test_the_numbers_of_a_board_have_the_names_that_were_given() -> None:
+    text = create({**BOARD, "describe": {"cells": [".", "x", "o"]}}).reset("seed-3", 0).text
+    assert text == "board:\n. . .\no . .\nturn: 1"
+
+
+def test_actions_of_several_numbers_are_given_as_numbers() -> None:
+    env = begun(**BOARD)
+    assert env.spec.prompt.endswith("Each turn, give 2 numbers with spaces between them, from 0 0 to 1 2.")
+    good, bad, also_bad = played(env, " 0  2 ", "0 3", "02")
+    assert (good.status, bad.status, also_bad.status) == (Status.OK, Status.INVALID, Status.INVALID)
+    assert good.observation.text == "board:\n0 0 1\n2 0 0\nturn: 2"
+    assert "0 2" not in (good.observation.valid_actions or ())
+    assert bad.observation.text.endswith("give 2 numbers with spaces between them, from 0 0 to 1 2.")
+
+
+def test_layers_are_told_as_one_board_with_the_actions_names() -> None:
+    env = create({**LAYERS, "describe": {"cells": [".", "x", "o"]}, "actions": PLACES})
+    first = env.reset("seed-3", 0)
+    assert first.text == ". . .\no . ."
+    assert first.valid_actions == ("top left", "top", "top right", "middle", "right")
+    assert env.step("Top Right").observation.text == ". . x\no . ."
+
+
+def test_noise_takes_only_what_the_mask_allows() -> None:
+    for options in (BOARD, {**LAYERS, "describe": "grid"}):
+        env, rng = begun(**options), Random(1)
+        steps = [env.step(str(env.noise_action(rng))) for _ in range(5)]
+        assert (steps[-1].terminated, steps[-1].reward) == (True, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("mask", "allowed"),
+    [
+        (None, ("0 0", "0 1", "1 0", "1 1")),
+        ([[1, 0], [0, 1]], ("0 0", "1 1")),
+        ([1, 0, 0, 1], ("0 0", "1 1")),
+    ],
+)
+def test_a_mask_names_the_possible_actions(mask: Any, allowed: tuple[str, ...]) -> None:
+    assert name_actions(spaces.MultiDiscrete([2, 2]), (), (), "any").allowed(mask) == allowed
+
+
+def test_a_mask_may_have_one_entry_for_each_number() -> None:
+    actions = name_actions(spaces.MultiDiscrete([2, 3]), (), (), "any")
+    assert actions.allowed([0, 1, 1, 0, 1]) == ("1 0", "1 2")
+    with pytest.raises(EnvFault, match="4 entries for 6 actions"):
+        actions.allowed([1, 1, 1, 1])
+
+
+# --- MiniGrid ------------------------------------------------------------------------------------------------------
+
+DOOR: Mapping[str, Json] = {"id": "minigrid:MiniGrid-DoorKey-5x5-v0"}
+
+
+def test_minigrid_is_told_as_a_map_and_the_things_on_it() -> None:
+    env = create(DOOR)
+    assert env.reset("seed-3", 0).text.splitlines() == [
+        "Your mission: use the key to open the door and then get to the goal.",
+        "You face east and carry nothing.",
+        "What you see, farther ahead is farther up:",
+        *["? ? ? ? ? ? ?"] * 5,
+        "? # D # # # ?",
+        "? # . @ K # ?",
+        "A yellow key: 1 to the right.",
+        "A yellow door, locked: 1 ahead, 1 to the left.",
+    ]
+    assert "You move in a world of square places" in env.spec.prompt
+    assert env.spec.max_turns == 250
+
+
+def test_minigrid_is_played_by_names_to_its_goal() -> None:
+    env = begun(**DOOR)
+    taken = played(env, "turn right", "pick up")[-1]
+    assert "carry a yellow key" in taken.observation.text
+    *_, opened = played(env, "turn left", "turn left", "forward", "turn right", "toggle")
+    assert "A yellow door, open: 1 ahead." in opened.observation.text
+    steps = played(env, "forward", "forward", "turn right", "forward", "forward")
+    assert steps[-1].terminated
+    assert 0.9 < steps[-1].reward < 1.0
+
+
+def test_the_whole_world_of_minigrid_is_told_by_column_and_row() -> None:
+    bare = gymnasium.make(str(DOOR["id"]))
+    whole = FullyObsWrapper(bare)
+    seen, _ = whole.reset(seed=3)
+    text = tell_minigrid(bare.unwrapped, seen)
+    assert "The map of the world:" in text
+    assert text.count("@") == 1
+    assert "A green goal: column 4, row 4." in text
+
+
+# --- describers of other packages ----------------------------------------------------------------------------------
+
+DESCRIBERS = """
+def count(env, seen):
+    return f"{int((seen['board'] == 0).sum())} places are free in {type(env).__name__}"
+
+def number(env, seen):
+    return 7
+"""
+PLAYED = """
+import sys, gymnasium
+from agym.envs.gymnasium import create
+sys.path.insert(0, {tests!r})
+from test_gymnasium import Board
+gymnasium.register("agym_test/Board-v0", entry_point=Board)
+for name in ("count", "number", "cuont"):
+    try:
+        options = {{"id": "agym_test/Board-v0", "returns": [0, 5], "describe": name}}
+        print(create(options).reset("seed-3", 0).text)
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.slow
+def test_another_package_offers_describers(tmp_path: Path) -> None:
+    (tmp_path / "my_describers.py").write_text(DESCRIBERS)
+    told = tmp_path / "my_describers-1.dist-info"
+    told.mkdir()
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: my-describers\nVersion: 1\n")
+    (told / "entry_points.txt").write_text(
+        "[agym.describers]\ncount = my_describers:count\nnumber = my_describers:number\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", PLAYED.format(tests=str(Path(__file__).parent))],
+        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [
+        "5 places are free in Board",
+        "EnvFault the describer 'number' returned int, where a text is expected",
+        "BadOption gymnasium option 'describe': no describer is called 'cuont'; did you mean 'count'?",
+    ]
 
 
 # --- actions -------------------------------------------------------------------------------------------------------
@@ -307,7 +508,12 @@ def test_the_corpus_has_every_word_an_episode_can_show(options: Mapping[str, Jso
         ({"id": "FrozenLake-v1", "returns": [0, True]}, "must list 2 numbers"),
         ({"id": "MountainCar-v0"}, "give the option 'returns'"),
         ({"id": "Pendulum-v1"}, "neither a choice nor a text"),
-        ({"id": "agym_test/Silent-v0", "returns": [0, 1]}, "cannot be put in words"),
+        ({"id": "agym_test/Silent-v0", "returns": [0, 1]}, "cannot be put in words, so give the option 'describe'"),
+        ({"id": "agym_test/Silent-v0", "describe": "minigrid"}, "needs observations with a small image"),
+        ({"id": "agym_test/Silent-v0", "describe": "minigird"}, "did you mean 'minigrid'?"),
+        ({"id": "agym_test/Silent-v0", "describe": {"cells": []}}, "option 'describe' must"),
+        ({**LAYERS, "actions": ["up", "down"]}, "must name each of the 6 actions"),
+        ({**BOARD, "actions": ["up", "down"]}, "are not one choice"),
     ],
 )
 def test_a_wrong_option_is_named(options: Mapping[str, Json], complaint: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -169,6 +170,99 @@ async def test_http_tells_what_is_known_and_plays_first_steps(scripted: Make) ->
         ):
             refused = await http.post(path, json=body)
             assert (refused.status_code, list(refused.json())) == (status, ["detail"])
+    assert len(app.sessions) == 0
+    await app.stop()
+
+
+async def test_the_server_meets_what_openenv_validate_asks_of_it(scripted: Make) -> None:
+    """The six criteria of `openenv validate`, in words of our own; bench/peers/openenv.sh runs the tool itself."""
+    app = EnvServer(scripted)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://env/openenv") as http:
+        description = (await http.get("/openapi.json")).json()
+        assert re.fullmatch(r"1\.\d+\.\d+", description["info"]["version"])
+        assert {"/reset", "/step", "/state"} <= set(description["paths"])
+        assert (await http.get("/health")).json()["status"] == "healthy"
+        about = (await http.get("/metadata")).json()
+        assert isinstance(about["name"], str)
+        assert isinstance(about["description"], str)
+        schemas = (await http.get("/schema")).json()
+        assert all(isinstance(schemas[part], dict) for part in ("action", "observation", "state"))
+        answered = await http.post("/mcp", json={})
+        assert (answered.status_code, answered.json()["jsonrpc"]) == (200, "2.0")
+    await app.stop()
+
+
+async def test_what_the_description_names_is_there(scripted: Make) -> None:
+    app = EnvServer(scripted)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://env/openenv") as http:
+        paths = (await http.get("/openapi.json")).json()["paths"]
+        for path, methods in paths.items():
+            for method in methods:
+                answered = await http.request(method, path.replace("{id}", "scripted"))
+                assert answered.status_code not in (404, 405), path
+    await app.stop()
+
+
+async def called(http: httpx.AsyncClient, method: str, **params: object) -> Any:
+    asked = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
+    answered = (await http.post("/mcp", json=asked)).json()
+    assert (answered["jsonrpc"], answered["id"]) == ("2.0", 7)
+    return answered
+
+
+async def test_an_episode_is_played_by_calls_of_a_tool(scripted: Make) -> None:
+    app = EnvServer(scripted)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://env/openenv") as http:
+        (tool,) = (await called(http, "tools/list"))["result"]["tools"]
+        assert (tool["name"], tool["inputSchema"]["required"]) == ("act", ["text"])
+        begun = (await called(http, "openenv/session/create", task_id="test-1"))["result"]
+        assert begun["observation"]["text"] == "test-1 begins"
+        session = {"session_id": begun["session_id"]}
+        won = await called(http, "tools/call", name="act", arguments={"text": "win"}, **session)
+        assert won["result"]["content"] == [{"type": "text", "text": "echo win"}]
+        assert (won["result"]["isError"], won["result"]["structuredContent"]["done"]) == (False, True)
+        assert (await called(http, "openenv/session/close", **session))["result"]["closed"]
+        gone = await called(http, "tools/call", name="act", arguments={"text": "win"}, **session)
+        assert "no session" in gone["error"]["message"]
+        alone = await called(http, "tools/call", name="act", arguments={"text": "win"})
+        assert alone["result"]["structuredContent"]["reward"] == 1.0
+    assert len(app.sessions) == 0
+    await app.stop()
+
+
+async def test_an_environments_own_tools_are_listed_and_called() -> None:
+    from agym.envs.desk import create as create_desk
+
+    app = EnvServer(lambda: create_desk({}))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://env/openenv") as http:
+        tools = (await called(http, "tools/list"))["result"]["tools"]
+        assert {tool["name"] for tool in tools} == {tool.name for tool in create_desk({}).spec.tools}
+        wrong = await called(http, "tools/call", name=tools[0]["name"], arguments={"no_such": 1})
+        assert wrong["result"]["isError"]
+    await app.stop()
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("{", -32600),
+        ("[]", -32600),
+        ({"jsonrpc": "1.0", "method": "tools/list"}, -32600),
+        ({"jsonrpc": "2.0"}, -32600),
+        ({"jsonrpc": "2.0", "method": "tools/forget"}, -32601),
+        ({"jsonrpc": "2.0", "method": "tools/call", "params": []}, -32602),
+        ({"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "jump"}}, -32602),
+        ({"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "act"}}, -32602),
+        ({"jsonrpc": "2.0", "method": "openenv/session/create", "params": {"task_id": "no-such"}}, -32602),
+        ({"jsonrpc": "2.0", "method": "openenv/session/create", "params": {"task_id": "broken"}}, -32000),
+    ],
+)
+async def test_a_wrong_call_is_answered_by_its_code(scripted: Make, body: object, code: int) -> None:
+    app = EnvServer(scripted)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://env/openenv") as http:
+        sent = body if isinstance(body, str) else json.dumps(body)
+        answered = await http.post("/mcp", content=sent)
+        assert (answered.status_code, answered.json()["error"]["code"]) == (200, code)
     assert len(app.sessions) == 0
     await app.stop()
 

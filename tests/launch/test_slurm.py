@@ -53,9 +53,16 @@ def slurm(clients: Clients) -> Clients:
     return clients
 
 
-def start(job: Job, slurm: Clients, tmp_path: Path, image: str = "", **environ: str) -> subprocess.Popen[str]:
+def script_of(job: Job, slurm: Clients, image: str = "") -> str:
     options = {"image": image} if image else {}
-    text = sbatch_script(job, options, command="agym run r.yaml --on slurm", python=str(slurm.folder / "python"))
+    return sbatch_script(job, options, command="agym run r.yaml --on slurm", python=str(slurm.folder / "python"))
+
+
+def start(job: Job, slurm: Clients, tmp_path: Path, image: str = "", **environ: str) -> subprocess.Popen[str]:
+    return start_script(script_of(job, slurm, image), slurm, tmp_path, **environ)
+
+
+def start_script(text: str, slurm: Clients, tmp_path: Path, **environ: str) -> subprocess.Popen[str]:
     file = tmp_path / "job.sbatch"
     file.write_text(text)
     variables = {
@@ -152,6 +159,17 @@ def test_sigterm_reaches_the_driver_and_requeues_the_job(text: str, image: str, 
     assert end(job)[0] == 130
     assert slurm.calls("scontrol") == ["requeue 7"]
     assert slurm.calls("scancel") == (["--signal=TERM 7.2"] if image else [])
+
+
+def test_a_signal_that_comes_before_the_script_knows_its_driver_is_passed_on(slurm: Clients, tmp_path: Path) -> None:
+    text = script_of(job_of(ONE_MACHINE, tmp_path), slurm)
+    before = "driver=$!\n"
+    assert text.count(before) == 1
+    signalled = text.replace(before, f'until [ -s "$STARTED" ]; do sleep 0.02; done; kill -TERM $$\n{before}')
+    job = start_script(signalled, slurm, tmp_path, SIGNALS=str(tmp_path / "signals"))
+    assert end(job)[0] == 130
+    assert (tmp_path / "signals").read_text() == "TERM\n"
+    assert slurm.calls("scontrol") == ["requeue 7"]
 
 
 def test_a_job_that_is_cancelled_gets_no_second_signal_and_is_not_requeued(slurm: Clients, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ import pytest
 from agym.dsl.catalog import Catalog, EnvironmentInfo
 from agym.dsl.compile import compile_recipe
 from agym.dsl.compose.library import FileKind
+from agym.dsl.model.algorithm import Importance
 from agym.dsl.model.plan import Plan
 from agym.dsl.source import Source
 from agym.envs.clients.client import InlineEnv
@@ -35,6 +36,7 @@ from agym.runtime.backends.hf_models import UnknownWord
 from agym.runtime.data.judge_client import JudgeClient
 from agym.runtime.engine import Engine, RunOutcome
 from agym.runtime.interrupts import StopSignal
+from agym.runtime.learning.importance import weigh_sequences
 from agym.runtime.protocols import (
     Checksum,
     FinishReason,
@@ -312,6 +314,12 @@ class TableLearner:
             sequences=len(sequences),
             micro_batches=1,
         )
+
+    def update_weighed(
+        self, sequences: Sequence[TrainSequence], settings: UpdateSettings, importance: Importance
+    ) -> tuple[UpdateMetrics, list[Floats]]:
+        own = self.logprobs(sequences, settings.loss.temperature)
+        return self.update(weigh_sequences(sequences, own, importance), settings), own
 
     def logprobs(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
         found = [

@@ -33,7 +33,7 @@ model: {init: {layers: 2, hidden: 64, heads: 2, kv_heads: 1, tokenizer: {kind: w
 environments: {textcraft: {use: textcraft, options: {world: small, terse: true}}}
 agent: {format: plain, tokens_per_turn: 8, context_tokens: 192}
 algorithm: {use: grpo, group_size: 4, groups_per_step: 4, groups_per_update: 2, lr: 1e-3, kl: {coef: 0.01}}
-reward: score - 0.1 * invalid_turns
+reward: score - 0.1 * invalid_turns - 0.01 * sampled_tokens
 schedule:
   - {stage: imitate, until: step >= 2, algorithm: {use: sft, batch_size: 16, lr: 1e-2, data: {limit: 60}}}
   - {stage: exploit, turns: 3, until: step >= 18}

@@ -60,11 +60,12 @@ def test_lists_are_joined_in_the_order_of_the_sequences_and_other_values_are_the
     assert join([[0, 3], [1, 2]], [["a", "d"], ["b", "c"]]) == ["a", "b", "c", "d"]
     assert join([[], [0]], [[], ["a"]]) == ["a"]
     assert join([[0], [1]], ["first", "second"]) == "first"
+    assert join([[1], [0]], [("first", ["a"]), ("second", ["b"])]) == ("first", ["b", "a"])
 
 
 def test_all_that_takes_sequences_is_divided_and_nothing_else() -> None:
     marked = {name for name, work in vars(LearnerWorker).items() if is_divided(work)}
-    assert marked == {"update", "logprobs", "values", "update_critic", "rank", "update_ranker"}
+    assert marked == {"update", "update_weighed", "logprobs", "values", "update_critic", "rank", "update_ranker"}
 
 
 def test_a_share_arrives_as_a_list_of_the_same_sequences_to_the_bit() -> None:

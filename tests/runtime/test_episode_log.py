@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from agym.envs.clients.client import InlineEnv
+from agym.envs.pictures import LARGEST_PICTURE, write_png
+from agym.envs.protocol import Observation, Step
 from agym.runtime.protocols import TrainSequence
 from agym.runtime.rollout.episode import Segment
-from agym.runtime.storage.episode_log import EpisodeEntry, EpisodePurpose, episode_lines
-from agym.runtime.storage.episode_reader import EPISODES, TRAIN_LOG, compress_member, list_members, read_chunks
+from agym.runtime.storage.episode_log import EpisodeEntry, EpisodePurpose, episode_lines, episode_pictures
+from agym.runtime.storage.episode_reader import (
+    EPISODES,
+    MEDIA,
+    TRAIN_LOG,
+    compress_member,
+    list_members,
+    read_chunks,
+    read_picture,
+)
 from agym.runtime.storage.training_log import choose_groups
 
-from .conftest import echoing, episodes_of, trained_in
-from .factories import make_episode
+from .conftest import Echo, echoing, episodes_of, trained_in
+from .factories import make_episode, make_segment, make_turn
 
 LEARNS = echoing("""
 algorithm: {use: grpo, group_size: 4, groups_per_step: 6, lr: 4, kl: {coef: 0.1}}
@@ -167,3 +180,77 @@ def test_other_bytes_are_no_members(tmp_path: Path) -> None:
         log.write_bytes(good + bad)
         assert [member.step for member in list_members(log)] == [1]
         assert [chunk.data for chunk in read_chunks(log)] == [b"{}\n"]
+
+
+# --- pictures ------------------------------------------------------------------------------------------------------
+
+PICTURE, OTHER = (write_png(1, 1, bytes([shade] * 3)) for shade in (0, 255))
+HOSTILE = (b"<svg onload='alert(1)'/>", PICTURE + bytes(LARGEST_PICTURE))
+
+
+def drawn_line(*pictures: bytes | None) -> tuple[bytes, dict[str, bytes]]:
+    """The line of an episode with a first picture and those of its turns, and the pictures that are to be kept."""
+    first, *others = pictures
+    turns = [make_turn(at, at + 1, picture=picture) for at, picture in enumerate(others)]
+    episode = make_episode([make_segment([True] * len(others))], turns, picture=first)
+    entry = EpisodeEntry(episode=episode, group=0)
+    lines = episode_lines([entry], purpose=EpisodePurpose.EVAL, total_step=1, stage="only")
+    return lines, episode_pictures([entry])
+
+
+def test_pictures_are_kept_once_by_their_hashes() -> None:
+    line, kept = drawn_line(PICTURE, OTHER, None, PICTURE)
+    names = [sha256(data).hexdigest() for data in (PICTURE, OTHER)]
+    assert kept == dict(zip(names, (PICTURE, OTHER), strict=True))
+    record = json.loads(line)
+    assert [record["picture"], *(turn.get("picture") for turn in record["turns"])] == [*names, None, names[0]]
+    assert "dropped_pictures" not in record
+
+
+def test_what_is_no_small_png_is_dropped_and_counted() -> None:
+    line, kept = drawn_line(*HOSTILE, PICTURE)
+    record = json.loads(line)
+    assert record["dropped_pictures"] == 2
+    assert "picture" not in record
+    assert [turn.get("picture") for turn in record["turns"]] == [None, *kept]
+    assert list(kept.values()) == [PICTURE]
+
+
+def test_an_episode_without_pictures_has_no_word_of_them() -> None:
+    line, kept = drawn_line(None, None)
+    assert b"picture" not in line
+    assert kept == {}
+
+
+class DrawnEcho(Echo):
+    """An environment whose every picture is a good one and whose first is none."""
+
+    def reset(self, task: str, seed: int) -> Observation:
+        return replace(super().reset(task, seed), picture=HOSTILE[0])
+
+    def step(self, action: str) -> Step:
+        step = super().step(action)
+        return replace(step, observation=replace(step.observation, picture=PICTURE))
+
+
+def test_a_run_keeps_the_pictures_of_its_environment_among_its_episodes(new_run: Any) -> None:
+    run = new_run(text=LEARNS, clients={"echo": InlineEnv(DrawnEcho)})
+    run.go()
+    (file,) = (run.root / EPISODES / MEDIA).iterdir()
+    assert file.name == f"{sha256(PICTURE).hexdigest()}.png"
+    assert read_picture(run.root / EPISODES, file.stem) == PICTURE
+    records = [each for records in episodes_of(run.root).values() for each in records]
+    assert {each["dropped_pictures"] for each in records} == {1}
+    assert {turn.get("picture") for each in records for turn in each["turns"]} >= {file.stem}
+
+
+@pytest.mark.parametrize("name", ["", "..", "../../secret", "A" * 64, "0" * 63, "0" * 64 + "\n"])
+def test_only_a_hash_names_a_picture(tmp_path: Path, name: str) -> None:
+    assert read_picture(tmp_path, name) is None
+
+
+def test_a_file_that_is_not_what_its_name_says_is_no_picture(tmp_path: Path) -> None:
+    (tmp_path / MEDIA).mkdir()
+    for data, named in ((HOSTILE[0], HOSTILE[0]), (PICTURE, OTHER)):
+        (tmp_path / MEDIA / f"{sha256(named).hexdigest()}.png").write_bytes(data)
+        assert read_picture(tmp_path, sha256(named).hexdigest()) is None

@@ -21,12 +21,13 @@ from agym.runtime.agents.prompts import (
     FORGOTTEN,
     LEARN,
     LESSONS,
+    NEXT_TASK,
     PLAN,
     PLANNED,
     REMEMBER,
     REMEMBERED,
     REVISE,
-    SHOWN,
+    add_actions,
     prompt_texts,
 )
 from agym.runtime.data.dataset import read_episodes
@@ -94,6 +95,7 @@ def played(speaker: Speaker, env: Any, agent: Agent | None = None, *, check: boo
         planning=agent.planning,
         reflection=agent.reflection,
         guided=agent.guided,
+        shows_actions=bool(agent.show_actions),
     )
 
     async def go() -> Episode:
@@ -525,6 +527,30 @@ def test_a_guided_agent_says_what_the_environment_lists_and_nothing_else(tokeniz
     assert all(request.sampling.allowed == () for request in plain.requests)
 
 
+# --- actions that are shown ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shown", [True, False, None])
+def test_an_agent_that_is_shown_actions_sees_those_that_the_environment_lists(
+    tokenizer: Any, echo: Any, shown: bool | None
+) -> None:
+    class Listing(echo):  # type: ignore[misc]
+        def _show(self) -> Observation:
+            return replace(super()._show(), valid_actions=("0", "1"))
+
+    listing = Agent(format=Format.PLAIN, show_actions=shown)
+    episode = played(Speaker(tokenizer, never_right), Listing, listing, horizon=3)
+    texts = [episode.opening[-1].content, *(turn.observation for turn in episode.turns)]
+    assert all(text.endswith("\nAvailable actions: 0; 1") == bool(shown) for text in texts)
+    silent = played(Speaker(tokenizer, never_right), echo, listing, horizon=3)
+    assert not any("Available" in turn.observation for turn in silent.turns)
+
+
+def test_a_long_list_of_actions_is_cut_and_says_how_many_there_are_more() -> None:
+    assert add_actions("Here.", [str(number) for number in range(62)]).endswith("; 58; 59; 2 more")
+    assert add_actions("Here.", ()) == add_actions("Here.", None) == "Here."
+
+
 # --- recorded --------------------------------------------------------------------------------------------------------
 
 
@@ -552,6 +578,7 @@ def test_a_recorded_episode_is_the_same_conversation_again(
         encode=tokenizer.encode,
         format=form,
         prompt=None,
+        shows_actions=False,
         timeouts=Rollout(),
         concurrency=ConcurrencyLimits.of(Rollout()),
         noise=0.0,
@@ -613,6 +640,10 @@ def test_examples_are_of_other_training_tasks_and_the_same_in_every_step(new_run
     run = new_run(*STRICT, AGENTS["demonstrations"])
     assert run.go().kind is OutcomeKind.FINISHED
     played = [each for file in episodes_of(run.root).values() for each in file if each["purpose"] != "demonstration"]
-    openings = {each["opening"][0]["content"] for each in played}
-    assert all(each.startswith(SHOWN) for each in openings)
-    assert 1 <= len(openings) <= 2
+    chats = [[(each["role"], each["content"]) for each in episode["opening"]] for episode in played]
+    assert {tuple(role for role, _ in chat) for chat in chats} <= {
+        ("user", "assistant") * n + ("user",) for n in (1, 2, 3)
+    }
+    assert all(chat[0][1].startswith("say ") for chat in chats)
+    assert all(f"\n\n{NEXT_TASK}\n\nsay " in chat[-1][1] for chat in chats)
+    assert 1 <= len({tuple(chat[:-1]) for chat in chats}) <= 2

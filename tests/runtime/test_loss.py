@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 import torch
-from agym.dsl.model.algorithm import Aggregation, KLEstimator, LossKind
+from agym.dsl.model.algorithm import Aggregation, Correction, Importance, KLEstimator, LossKind
+from agym.runtime.learning.importance import importance_weights
 from agym.runtime.learning.loss import (
     Head,
     LossInputs,
@@ -15,6 +17,7 @@ from agym.runtime.learning.loss import (
     compute_loss,
     compute_token_scale,
     estimate_kl,
+    weigh_by_own_logprobs,
 )
 from agym.runtime.protocols import LossSettings, Normaliser
 
@@ -190,6 +193,35 @@ def geometric(new: list[float], old: list[float], units: list[int]) -> list[floa
         product = math.prod(math.exp(new[at] - old[at]) for at in members)
         ratios.append(product ** (1 / len(members)))
     return ratios
+
+
+@pytest.mark.parametrize("correction", list(Correction))
+def test_weights_of_this_pass_are_those_computed_before_it(correction: Correction):
+    importance = Importance(correction=correction, cap=1.5, floor=0.6)
+    sampled_N, own_N = torch.tensor([-1.0, -2.0, -3.0, -0.5, -30.0]), torch.tensor([-1.0, -1.2, -3.9, -0.6, -1.0])
+    inputs = LossInputs(
+        logprobs_N=own_N.clone().requires_grad_(),
+        entropy_N=torch.zeros(5),
+        advantages_N=torch.ones(5),
+        scale_N=torch.ones(5),
+        old_N=sampled_N,
+    )
+    weighed = weigh_by_own_logprobs(inputs, importance)
+    expected = importance_weights(own_N.numpy(), sampled_N.numpy(), np.ones(5, bool), importance)
+    assert weighed.weights_N is not None
+    assert weighed.old_N is not None
+    assert np.array_equal(weighed.weights_N.numpy(), expected)
+    assert torch.equal(weighed.old_N, own_N)
+    assert not weighed.old_N.requires_grad
+    assert not weighed.weights_N.requires_grad
+
+
+def test_weights_without_the_samplers_log_probs_are_refused():
+    inputs = LossInputs(
+        logprobs_N=torch.zeros(1), entropy_N=torch.zeros(1), advantages_N=torch.ones(1), scale_N=torch.ones(1)
+    )
+    with pytest.raises(ValueError, match="log-probs that the tokens were sampled with"):
+        weigh_by_own_logprobs(inputs, Importance())
 
 
 def test_a_shared_ratio_is_the_geometric_mean_of_its_tokens():

@@ -27,8 +27,10 @@ from agym.runtime.reporting import SilentReporter
 from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from agym.runtime.rollout.episode import Ending, Episode, Task
 from agym.runtime.rollout.episode_runner import EpisodeLimits
+from agym.runtime.storage.episode_reader import TRAIN_LOG
+from agym.viewer.tags.messages import export_lines
 
-from .conftest import echoing
+from .conftest import echoing, episodes_of
 
 LIMITS = EpisodeLimits(horizon=6, tokens_per_turn=2, context_tokens=64)
 
@@ -40,6 +42,7 @@ def demonstrator(words: Any) -> Demonstrator:
         encode=words.encode_known,
         format=format_for(Agent(format=Format.PLAIN)),
         prompt=None,
+        shows_actions=False,
         timeouts=Rollout(retries=0),
         concurrency=ConcurrencyLimits.of(Rollout()),
         noise=0.0,
@@ -102,8 +105,15 @@ def test_a_solution_known_from_the_start_serves_where_there_is_no_advice(demonst
             self.step(actions[0])
             return (*actions, str(self._wanted))
 
-    episode = shown(demonstrator, Scripted)
+    steps: list[tuple[str, str]] = []
+
+    def plan(action: str, then: str) -> str:
+        steps.append((action, then))
+        return action
+
+    episode = shown(replace(demonstrator, format=replace(demonstrator.format, plan=plan)), Scripted)
     assert (episode.ending, episode.success, len(episode.turns)) == (Ending.DONE, True, 2)
+    assert steps == [(steps[0][0], steps[1][0]), (steps[1][0], "")]
     with pytest.raises(NoExpert, match=r"has solutions only from the start .* set 'data\.noise: 0'"):
         shown(replace(demonstrator, noise=0.1), Scripted)
 
@@ -238,6 +248,19 @@ def test_imitating_a_file_learns_and_keeps_what_the_recipe_says(new_run: Any, tm
     assert run.steps()[-1]["data/passes"] == 6  # two lines, batches of four
     with pytest.raises(RunError, match="none of 3 demonstrations is left to learn from"):
         new_run(data.replace("keep: success", "keep: score > 5"), text=IMITATION).go()
+
+
+def test_episodes_that_the_viewer_exported_are_imitated(new_run: Any, tmp_path: Path) -> None:
+    teacher = new_run()
+    teacher.go()
+    records = [each for each in episodes_of(teacher.root)[TRAIN_LOG] if each["success"]]
+    text, written, others = export_lines(records)
+    assert (written, others) == (len(records), 0)
+    (tmp_path / "sft.jsonl").write_text(text)
+    data = f"algorithm.data={{source: file, path: {tmp_path / 'sft.jsonl'}}}"
+    run = new_run(data, text=IMITATION)
+    assert run.go().kind is OutcomeKind.FINISHED
+    assert run.steps()[-1]["train/loss"] < run.steps()[0]["train/loss"]
 
 
 @pytest.mark.parametrize(("tokens", "told"), [(1, True), (2, False)])

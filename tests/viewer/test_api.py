@@ -128,7 +128,7 @@ def test_an_episode_is_shown_with_its_group_and_without_a_tokenizer_has_no_token
     assert shown["record"] == episode()
     (turn,) = shown["turns"]
     assert (turn["number"], turn["reply"], turn["observation"]) == (1, "Action: open door", "It is open.")
-    assert turn["tokens"] == []
+    assert turn["tokens"] is None
 
 
 def write_tokenizer(run: Path) -> None:
@@ -140,18 +140,17 @@ def write_tokenizer(run: Path) -> None:
 
 def test_sampled_tokens_are_shown_with_what_is_known_of_each(served: Path, client: TestClient) -> None:
     write_tokenizer(served)
-    first, second = ask(client, "runs/door/episodes/train-3-0-1")["turns"][0]["tokens"]
-    assert first == {
-        "text": "open", "id": 3, "logprob": -1, "reference": None, "learner": -1, "advantage": 0.5, "ratio": 1.0,
-        "version": 2, "sampled": True, "trained": True,
+    tokens = ask(client, "runs/door/episodes/train-3-0-1")["turns"][0]["tokens"]
+    assert tokens == {
+        "text": ["open", " door"], "id": [3, 4], "logprob": [-1, -2], "reference": None, "learner": [-1, -1],
+        "advantage": [0.5, -0.5], "ratio": [1.0, pytest.approx(exp(1))], "version": [2, 2], "trained": [True, True],
     }  # fmt: skip
-    assert (second["text"], second["advantage"], second["ratio"]) == (" door", -0.5, pytest.approx(exp(1)))
 
 
 def test_a_tokenizer_that_is_none_leaves_the_episode_readable(served: Path, client: TestClient) -> None:
     (served / "start").mkdir()
     (served / "start" / "tokenizer.json").write_text('{"version": "1.0", "model": 3}', encoding="utf-8")
-    assert ask(client, "runs/door/episodes/train-3-0-1")["turns"][0]["tokens"] == []
+    assert ask(client, "runs/door/episodes/train-3-0-1")["turns"][0]["tokens"] is None
 
 
 def test_the_history_of_a_task(client: TestClient) -> None:
@@ -218,8 +217,8 @@ def test_hostile_episodes_are_text_and_numbers_of_theirs_become_null(served: Pat
     assert answered.headers["content-type"] == "application/json"
     (shown,) = answered.json()["turns"]
     assert shown["reply"].startswith(evil)
-    assert [(token["id"], token["logprob"]) for token in shown["tokens"]] == [(-5, None), (None, None)]
-    assert ask(client, "runs/door/episodes/other")["turns"][0]["tokens"] == []
+    assert (shown["tokens"]["id"], shown["tokens"]["logprob"]) == ([-5, None], None)
+    assert ask(client, "runs/door/episodes/other")["turns"][0]["tokens"] is None
 
 
 def test_what_is_nested_too_deeply_or_counted_by_floats_ends_no_server(served: Path, client: TestClient) -> None:
@@ -232,7 +231,7 @@ def test_what_is_nested_too_deeply_or_counted_by_floats_ends_no_server(served: P
             call = {"name": "f", "arguments": {"deep": "DEEP"}}
             line = json.dumps(episode(id=f"deep-{depth}", turns=[{**turn, "tool_calls": [call]}]))
             file.write(line.replace('"DEEP"', "[" * depth + "]" * depth) + "\n")
-    assert len(ask(client, "runs/door/episodes/floats")["turns"][0]["tokens"]) == 2
+    assert len(ask(client, "runs/door/episodes/floats")["turns"][0]["tokens"]["id"]) == 2
     for depth in (700, 900, 950, 980):
         answered = client.get(f"/{TOKEN}/api/runs/door/episodes/deep-{depth}")
         assert answered.status_code in (200, 400, 404)

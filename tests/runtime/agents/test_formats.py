@@ -87,6 +87,16 @@ def test_what_an_expert_writes_is_read_as_what_it_meant(data: Any, form: Any) ->
     assert agent_format(name, manner).read(agent_format(name, manner).write(action)).actions == (action,)
 
 
+def test_an_experts_thought_says_what_it_does_now_and_next() -> None:
+    react, long = agent_format(Format.REACT), "craft " + 20 * "1 oak plank, "
+    assert (
+        react.write_step("go north", "take apple") == "Thought: I will go north, and then take apple\nAction: go north"
+    )
+    assert react.write_step("go north") == react.write("go north") == "Thought: I will go north\nAction: go north"
+    assert react.write_step(long).startswith("Thought: I will take the next step of my plan\nAction: craft 1 oak")
+    assert agent_format(Format.PLAIN).write_step("go north", "take apple") == "go north"
+
+
 @given(st.data(), st.sampled_from([manner for manner in MANNERS if manner.calls == 3]))
 def test_several_calls_are_read_in_their_order(data: Any, manner: ReplyRules) -> None:
     form = agent_format(Format.TOOLS, manner)

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from agym.dsl.model.algorithm import Aggregation, Level, LossKind
+from agym.dsl.model.algorithm import Aggregation, Importance, Level, LossKind
 from agym.dsl.model.recipe import DType
 from agym.runtime.errors import RunError
+from agym.runtime.learning.importance import weigh_sequences
 from agym.runtime.protocols import (
     LearnerSettings,
     LossSettings,
@@ -118,6 +119,22 @@ def test_sharing_prefixes_changes_nothing_but_rounding(learner: Make, sequences:
         assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-5, abs=1e-6)
     assert (one.tokens, one.sequences) == (other.tokens, other.sequences)
     assert furthest(before, after) < 2e-5
+
+
+@pytest.mark.parametrize("capacity", [100_000, 150])
+def test_an_update_that_computes_the_old_log_probs_is_that_which_is_given_them(
+    learner: Make, sequences: Sequences, capacity: int
+):
+    importance = Importance(cap=1.1)
+    two_passes, one_pass = (learner(tokens_per_micro_batch=capacity) for _ in range(2))
+    own = two_passes.logprobs(sequences(0), 1.0)
+    expected = two_passes.update(weigh_sequences(sequences(0), own, importance), STEP)
+    metrics, given = one_pass.update_weighed(sequences(0), STEP, importance)
+    np.testing.assert_allclose(np.concatenate(given), np.concatenate(own), atol=1e-5)
+    for name in ("loss", "policy_loss", "entropy", "sampler_kl", "ratio_mean", "ratio_error", "grad_norm"):
+        assert getattr(metrics, name) == pytest.approx(getattr(expected, name), rel=1e-5, abs=1e-6)
+    assert (metrics.fault, metrics.ratio_error) == (None, 0.0)
+    assert furthest(weights(one_pass), weights(two_passes)) < 2e-5
 
 
 @pytest.mark.parametrize("capacity", [100_000, 60])

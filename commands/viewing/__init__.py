@@ -1,0 +1,1 @@
+"""Commands that show what was recorded: `agym view`, `agym report`."""

@@ -1,0 +1,101 @@
+"""Who plays the other seats: chance, a search, or a model at an OpenAI-compatible endpoint."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any, TypeAlias
+
+import httpx
+
+from ..errors import BadOption, EnvFault, FaultKind
+from .games import Table
+from .moves import legal_moves, try_move
+from .options import OpponentOption
+from .positions import POSITIONS, best_moves
+
+__all__ = ["Opponent", "lookahead", "make_opponent", "noise"]
+
+_ANSWER_S = 60.0
+_LONGEST_MOVE = 2000
+
+
+Opponent: TypeAlias = Callable[[Table, str, Random], str]
+"""Gives the move of the player whose turn it is, from the game, what that player has been told, and dice."""
+
+
+def make_opponent(option: OpponentOption) -> Opponent:
+    if isinstance(option, str):
+        return _BY_NAME[option]
+    return Model(url=option["url"], name=option["model"], key_variable=option.get("key_variable"))
+
+
+def noise(table: Table, said: str, rng: Random) -> str:
+    """A move by chance."""
+    moves = legal_moves(table, said)
+    if not moves:
+        raise EnvFault(f"{type(table.game).__name__}: no move could be found for an opponent")
+    return rng.choice(moves)
+
+
+def lookahead(table: Table, said: str, rng: Random) -> str:
+    """One of the best moves, by a search of a small game; elsewhere one that wins at once, if there is any."""
+    player, read = table.state.current_player_id, POSITIONS.get(type(table.game).__name__)
+    if read is not None:
+        return rng.choice(best_moves(read(table.game, player)))
+    moves = legal_moves(table, said)
+    winning = [move for move in moves if _wins(table, move, player)]
+    return rng.choice(winning) if winning else noise(table, said, rng)
+
+
+def _wins(table: Table, move: str, player: int) -> bool:
+    after = try_move(table, move)
+    rewards: Mapping[int, float] = (after.state.rewards or {}) if after is not None else {}
+    return rewards.get(player, 0) > 0
+
+
+_BY_NAME: Mapping[str, Opponent] = {"random": noise, "lookahead": lookahead}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A model that is asked for each move, such as an earlier checkpoint that `agym serve` offers."""
+
+    url: str
+    """Base of the endpoint, which ends in /v1."""
+    name: str
+    key_variable: str | None = None
+    """Environment variable that holds the key, if the endpoint asks for one."""
+
+    def __call__(self, table: Table, said: str, rng: Random) -> str:
+        asked = {
+            "model": self.name,
+            "messages": [{"role": "user", "content": said}],
+            "temperature": 0,
+            "seed": rng.getrandbits(31),
+            "max_tokens": 256,
+        }
+        try:
+            answer = httpx.post(
+                f"{self.url.rstrip('/')}/chat/completions", json=asked, headers=self._headers(), timeout=_ANSWER_S
+            )
+            answer.raise_for_status()
+            return _read_move(answer.json())
+        except httpx.HTTPError as error:
+            raise EnvFault(f"the opponent at {self.url}: {error}", kind=FaultKind.UNREACHABLE) from error
+        except (ValueError, LookupError, TypeError) as error:
+            raise EnvFault(f"the opponent at {self.url} gave no answer", kind=FaultKind.GARBAGE) from error
+
+    def _headers(self) -> dict[str, str]:
+        if self.key_variable is None:
+            return {}
+        key = os.environ.get(self.key_variable)
+        if not key:
+            raise BadOption(f"textarena option 'opponent': the environment variable {self.key_variable} is not set")
+        return {"authorization": f"Bearer {key}"}
+
+
+def _read_move(answer: Mapping[str, Any]) -> str:
+    return str(answer["choices"][0]["message"]["content"])[:_LONGEST_MOVE]
