@@ -33,7 +33,7 @@ from .options import MCPOptions
 from .remote import reach
 from .stdio import LastWords, talk
 
-__all__ = ["Connection", "ServerTool", "ToolResult", "clean_text"]
+__all__ = ["Connection", "Scratch", "ServerTool", "ToolResult", "clean_text"]
 
 T = TypeVar("T")
 
