@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.agym-setup
+SERVERS := $(VENV)/mcp
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+NPM_CI := $(BIN)/npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --fetch-retries 5 --loglevel error
 TYPED := build/typed
 UNTYPED := --allow-subclassing-any --no-warn-return-any --no-warn-unused-ignores
 
@@ -15,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
-setup: $(STAMP)  ## builds .venv from locks/cpu.lock, fetches what pages draw with; nothing to do the second time
+setup: $(STAMP) $(SERVERS)/.complete  ## builds .venv from locks, fetches what pages draw with; nothing to do the second time
 
 $(STAMP): locks/cpu.lock pyproject.toml viewer/package-lock.json
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
@@ -23,9 +26,19 @@ $(STAMP): locks/cpu.lock pyproject.toml viewer/package-lock.json
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "this Python cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r locks/cpu.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	$(BIN)/npm ci --prefix viewer --ignore-scripts --no-audit --no-fund --no-update-notifier --fetch-retries 5 --loglevel error
+	$(PIP) install --no-deps -r locks/cpu.lock
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	$(NPM_CI) --prefix viewer
+	@touch $@
+
+# servers of others, which tests play with, apart from what is installed here: each has pins of its own
+$(SERVERS)/.complete: $(STAMP) $(wildcard locks/mcp/*)
+	$(BIN)/python -m venv --clear --without-pip $(SERVERS)
+	$(BIN)/python -m venv --without-pip $(SERVERS)/sqlite
+	$(PIP) --python $(SERVERS)/bin/python install --no-deps --require-hashes -r locks/mcp/servers.lock
+	$(PIP) --python $(SERVERS)/sqlite/bin/python install --no-deps --require-hashes -r locks/mcp/sqlite.lock
+	cp locks/mcp/package.json locks/mcp/package-lock.json $(SERVERS)
+	$(NPM_CI) --prefix $(SERVERS)
 	@touch $@
 
 run: setup  ## trains the quickstart's tiny agent here; ARGS=--fresh to do it again

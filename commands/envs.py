@@ -94,6 +94,9 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
     _add_target(parser)
     parser.add_argument("--tasks", type=whole(1), default=8, help="tasks to check of each split (default: 8)")
     parser.add_argument("--task", action="append", default=[], metavar="ID", help="a task to check instead; repeatable")
+    parser.add_argument(
+        "--varying", action="append", default=[], metavar="TOOL", help="a tool whose results may vary; repeatable"
+    )
     parser.add_argument("--expert", type=share, default=1.0, help="share that the expert must solve (default: 1)")
 
 
@@ -112,6 +115,7 @@ async def _check(arguments: argparse.Namespace, shell: Shell) -> Exit:
             num_tasks=arguments.tasks,
             tasks=tuple(arguments.task),
             expert_share=arguments.expert,
+            varying=tuple(arguments.varying),
             released_ids={} if command is None else released_ids(command.env, command.options),
         )
         num_failed = 0

@@ -10,7 +10,7 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -55,6 +55,8 @@ class Subject:
     neighbours: int = 32
     expert_share: float = 1.0
     """Share of the tasks for which an expert must solve what it claims to solve."""
+    varying: Sequence[str] = ()
+    """Tools whose results may differ from one episode to the next, such as one that tells the time."""
     released_ids: Mapping[str, Ids] = field(default_factory=dict)
     """What splits must begin with."""
 
@@ -73,8 +75,11 @@ class Skipped(Exception):
 
 ConformanceCheck: TypeAlias = Callable[[Subject], Awaitable[str | None]]
 """Returns what it found, if anything."""
-Transcript: TypeAlias = tuple[tuple[str, float, bool, bool, str], ...]
+Seen: TypeAlias = tuple[str, float, bool, bool, str]
+Transcript: TypeAlias = tuple[Seen, ...]
 """What was seen and earned, step by step."""
+Played: TypeAlias = tuple[tuple[str, Seen], ...]
+"""Each action with what followed it; first the opening, which follows none."""
 
 BAD_ACTIONS: Mapping[str, str] = {
     "empty": "",
@@ -113,28 +118,56 @@ async def _run(check: ConformanceCheck, subject: Subject) -> CheckResult:
 
 async def play_transcript(client: EnvClient, task: str, seed: int, max_steps: int) -> Transcript:
     """Play an episode by what the environment itself suggests, with nonsense now and then."""
+    return tuple(seen for _, seen in await _play(client, task, seed, max_steps))
+
+
+async def _play(client: EnvClient, task: str, seed: int, max_steps: int, varying: Sequence[str] = ()) -> Played:
+    """Play as `play_transcript` does; what the varying tools answer is left out."""
     session = await client.open(task, seed)
-    seen: list[tuple[str, float, bool, bool, str]] = [(session.first.text, 0.0, False, False, "reset")]
+    played = [("", (session.first.text, 0.0, False, False, "reset"))]
+    suggestions = await _suggestions(client, session, task, seed)
     try:
         for number in range(max_steps):
-            step = await session.step(await _some_action(session, number))
-            seen.append(_seen(step))
+            action = await _some_action(session, number, suggestions)
+            step = await session.step(action)
+            varies = not {*_called(action)}.isdisjoint(varying)
+            played.append((action, _seen(step) if not varies else ("", *_seen(step)[1:])))
             if step.ended:
                 break
     finally:
         await session.close()
-    return tuple(seen)
+    return tuple(played)
 
 
-async def _some_action(session: Session, number: int) -> str:
+async def _suggestions(client: EnvClient, session: Session, task: str, seed: int) -> Iterator[str]:
+    """The expert's actions but for the last, which would end the episode, where there is no advice."""
+    if await session.advice() is not None:
+        return iter(())
+    return iter((await client.expert(task, seed) or ())[:-1])
+
+
+async def _some_action(session: Session, number: int, suggestions: Iterator[str]) -> str:
     if number % 5 == 4:
         return BAD_ACTIONS["nonsense"]
-    suggested = await (session.noise_action(number) if number % 3 == 1 else session.advice())
+    if number % 3 == 1:
+        suggested = await session.noise_action(number)
+    else:
+        suggested = next(suggestions, None) or await session.advice()
     listed = session.first.valid_actions or ("",)
     return suggested if suggested is not None else listed[number % len(listed)]
 
 
-def _seen(step: Step) -> tuple[str, float, bool, bool, str]:
+def _called(action: str) -> list[str]:
+    """The tools that an action calls, if it calls any."""
+    try:
+        data = json.loads(action)
+    except (ValueError, RecursionError):
+        return []
+    calls = data if isinstance(data, list) else [data]
+    return [call["name"] for call in calls if isinstance(call, dict) and isinstance(call.get("name"), str)]
+
+
+def _seen(step: Step) -> Seen:
     return step.observation.text, step.reward, step.terminated, step.truncated, step.status.value
 
 
@@ -159,8 +192,8 @@ async def _list_first_split(client: EnvClient) -> list[str]:
     return [task.id for task in await client.tasks(splits[0])] if splits else []
 
 
-async def _transcripts(client: EnvClient, tasks: Sequence[str], max_steps: int) -> list[Transcript]:
-    return [await play_transcript(client, task, 7, max_steps) for task in tasks]
+async def _play_all(subject: Subject, client: EnvClient, tasks: Sequence[str]) -> list[Played]:
+    return [await _play(client, task, 7, subject.max_steps, subject.varying) for task in tasks]
 
 
 def _require(holds: bool, violation: str) -> None:
@@ -168,13 +201,27 @@ def _require(holds: bool, violation: str) -> None:
         raise Violation(violation)
 
 
-def _require_same(tasks: Sequence[str], first: Sequence[Transcript], second: Sequence[Transcript], when: str) -> None:
+def _require_same(tasks: Sequence[str], first: Sequence[Played], second: Sequence[Played], when: str) -> None:
     for task, one, other in zip(tasks, first, second, strict=True):
         if one == other:
             continue
         pairs = enumerate(zip(one, other, strict=False))
         number = next((number for number, (a, b) in pairs if a != b), min(len(one), len(other)))
-        raise Violation(f"task '{task}' went another way {when}, from step {number} on")
+        action = (*one, *other[len(one) :])[number][0]
+        raise Violation(f"task '{task}' went another way {when}, from step {number} on{_blame(action)}")
+
+
+def _blame(action: str) -> str:
+    """Which tools did it, if any, and what to do."""
+    names = list(dict.fromkeys(_called(action)))
+    if not names:
+        return ""
+    tools = " and ".join(f"'{name[:60]}'" for name in names)
+    options = " ".join(f"--varying {name[:60]}" for name in names)
+    return (
+        f": the same call of {tools} had another result; take it away from the agent by an option of the environment"
+        f" (of mcp: 'excluded'), or accept that results vary with '{options}'"
+    )
 
 
 # --- the checks ---
@@ -218,16 +265,18 @@ async def unknown_splits_and_tasks_are_refused(subject: Subject) -> None:
 
 async def same_task_and_seed_give_the_same_episode_twice(subject: Subject) -> None:
     tasks = await _sample(subject)
-    first = await _transcripts(subject.client, tasks, subject.max_steps)
-    second = await _transcripts(subject.client, tasks, subject.max_steps)
+    first = await _play_all(subject, subject.client, tasks)
+    second = await _play_all(subject, subject.client, tasks)
     _require_same(tasks, first, second, "the second time")
 
 
 async def neighbours_change_nothing(subject: Subject) -> None:
     tasks = await _sample(subject)
-    alone = await _transcripts(subject.client, tasks, subject.max_steps)
+    alone = await _play_all(subject, subject.client, tasks)
     wanted = [tasks[number % len(tasks)] for number in range(max(subject.neighbours, len(tasks)))]
-    crowd = await asyncio.gather(*(play_transcript(subject.client, task, 7, subject.max_steps) for task in wanted))
+    crowd = await asyncio.gather(
+        *(_play(subject.client, task, 7, subject.max_steps, subject.varying) for task in wanted)
+    )
     _require_same(wanted, [alone[tasks.index(task)] for task in wanted], crowd, f"among {len(wanted)} neighbours")
 
 
@@ -235,7 +284,7 @@ async def another_process_with_another_hash_seed_gives_the_same_episode(subject:
     if subject.command is None:
         raise Skipped("it cannot be started in a process of its own from here")
     tasks = await _sample(subject)
-    here = await _transcripts(subject.client, tasks, subject.max_steps)
+    here = await _play_all(subject, subject.client, tasks)
     ids = await _list_first_split(subject.client)
     for hash_seed in ("1", "4242"):
         there, ids_there = await _elsewhere(subject, subject.command, tasks, hash_seed)
@@ -245,7 +294,7 @@ async def another_process_with_another_hash_seed_gives_the_same_episode(subject:
 
 async def _elsewhere(
     subject: Subject, command: ServeCommand, tasks: Sequence[str], hash_seed: str
-) -> tuple[list[Transcript], list[str]]:
+) -> tuple[list[Played], list[str]]:
     environ: Mapping[str, str] = {**command.environ, "PYTHONHASHSEED": hash_seed}
     moved = ServeCommand(
         env=command.env,
@@ -258,7 +307,7 @@ async def _elsewhere(
         async with ServerProcess(moved, log=Path(folder) / "server.log") as server:
             client = HttpEnv(server.url)
             try:
-                return await _transcripts(client, tasks, subject.max_steps), await _list_first_split(client)
+                return await _play_all(subject, client, tasks), await _list_first_split(client)
             finally:
                 await client.close()
 
@@ -405,7 +454,7 @@ async def _actions(subject: Subject, task: str, seed: int) -> list[str]:
     actions: list[str] = []
     try:
         for number in range(subject.max_steps):
-            actions.append(await _some_action(session, number))
+            actions.append(await _some_action(session, number, iter(())))
             if (await session.step(actions[-1])).ended:
                 break
     finally:

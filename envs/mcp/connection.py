@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import re
+import shutil
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -32,7 +33,7 @@ from .options import MCPOptions
 from .remote import reach
 from .stdio import LastWords, talk
 
-__all__ = ["Connection", "ServerTool", "ToolResult", "clean_text"]
+__all__ = ["Connection", "Scratch", "ServerTool", "ToolResult", "clean_text"]
 
 T = TypeVar("T")
 
@@ -47,6 +48,7 @@ _MOST_TOOLS = 200
 _MOST_PAGES = 50
 """Of the list of tools, for it may have no end."""
 _MOST_KEPT = 10_000
+_NAME = "{scratch}"
 
 # Of the process, as its processors are: servers all started at once would wait for each other until none is in time.
 _STARTING = BoundedSemaphore(max(4, os.cpu_count() or 1))
@@ -77,6 +79,7 @@ class Connection:
         """A message was longer than the limit."""
         self._last_words: LastWords | None = None
         """Of a server that is started here."""
+        self._scratch = Scratch("")
         self._thread = Thread(target=self._run, name="mcp", daemon=True)
         try:
             with _STARTING:
@@ -106,10 +109,11 @@ class Connection:
             return
         folder = Temporary()  # removed by the next one, if this process is killed
         try:
-            scratch, temporary = (folder.path / name for name in ("scratch", "tmp"))
-            scratch.mkdir()
+            scratch, temporary = (folder.path.resolve() / name for name in ("scratch", "tmp"))
             temporary.mkdir()
-            command = [_place(word, scratch, first=not at) for at, word in enumerate(self._options.command)]
+            _fill(scratch, self._options.files)
+            self._scratch = Scratch(str(scratch))
+            command = [_place(word, self._scratch, first=not at) for at, word in enumerate(self._options.command)]
             # of the environment little else is handed on
             environ = {"HOME": str(scratch), "TMPDIR": str(temporary)}
             self._last_words = LastWords()
@@ -146,7 +150,8 @@ class Connection:
         timeout_s = self._options.timeout_s
         try:
             async with asyncio.timeout(timeout_s + 1):
-                given = await self._client.call_tool(call.name, dict(call.arguments), read_timeout_seconds=timeout_s)
+                arguments = {name: self._scratch.fill_in(value) for name, value in call.arguments.items()}
+                given = await self._client.call_tool(call.name, arguments, read_timeout_seconds=timeout_s)
         except (MCPError, TimeoutError) as error:
             if self._too_long.is_set():
                 raise oversized("mcp", f"a call of '{call.name[:60]}'") from error
@@ -157,10 +162,10 @@ class Connection:
                 raise EnvFault(f"the MCP server is gone{self._said()}") from error
             if code == REQUEST_TIMEOUT:
                 return ToolResult(text=f"no answer within {timeout_s:g} s", good=False, fault=FaultKind.DEADLINE)
-            return ToolResult(text=clean_text(str(error)), good=False)
+            return ToolResult(text=clean_text(self._scratch.take_out(str(error))), good=False)
         except (ValueError, RuntimeError):
             return ToolResult(text="an answer that makes no sense", good=False, fault=FaultKind.GARBAGE)
-        return ToolResult(text=clean_text(_text(given)), good=not given.is_error)
+        return ToolResult(text=clean_text(self._scratch.take_out(_text(given))), good=not given.is_error)
 
     async def _all(self, calls: Sequence[ServerCall]) -> list[ToolResult]:
         return await asyncio.gather(*(self._once(call) for call in calls))
@@ -220,10 +225,36 @@ def _kept(server: str) -> _Kept:
     return _Kept()
 
 
-def _place(word: str, scratch: Path, *, first: bool) -> str:
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """An episode's folder, called `{scratch}` in all that the agent says and reads: its path is never the same."""
+
+    path: str
+
+    def fill_in(self, value: Any) -> Any:
+        """Put the folder's path in place of its name, in all texts of a value."""
+        if isinstance(value, str):
+            return value.replace(_NAME, self.path) if self.path else value
+        if isinstance(value, list):
+            return [self.fill_in(each) for each in value]
+        return {key: self.fill_in(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+    def take_out(self, text: str) -> str:
+        return text.replace(self.path, _NAME) if self.path else text
+
+
+def _fill(scratch: Path, files: str) -> None:
+    """Make the folder, with a copy of a user's files if there are any."""
+    if files:
+        shutil.copytree(Path(files).expanduser(), scratch, symlinks=True)
+    else:
+        scratch.mkdir()
+
+
+def _place(word: str, scratch: Scratch, *, first: bool) -> str:
     """A word of a command as it is where the server is started: a file of ours by its full path."""
     ours = word.startswith(("./", "../")) or (not first and os.path.isfile(word))
-    return os.path.abspath(word) if ours else word.replace("{scratch}", str(scratch))
+    return os.path.abspath(word) if ours else str(scratch.fill_in(word))
 
 
 def _text(given: Any) -> str:

@@ -101,11 +101,12 @@ class Tools(Env):
         if self._connection is None:
             self._connection = Connection(self._options)
         there = {tool.name: tool for tool in self._connection.tools}
-        for name in (*self._options.tools, *sorted(asked)):
+        for name in (*self._options.tools, *self._options.excluded, *sorted(asked)):
             if name not in there:
                 because = why if name in asked else ""
                 raise BadOption(f"the server has no tool '{name[:60]}'{because}, only {', '.join(there)[:400]}")
-        usable = tuple(there[name] for name in self._options.tools or there)
+        chosen = [name for name in self._options.tools or there if name not in self._options.excluded]
+        usable = tuple(there[name] for name in chosen)
         if any(tool.name == ANSWER for tool in usable):
             raise BadOption(f"the server has a tool called '{ANSWER}' like ours: leave it out of the option 'tools'")
         self._usable = frozenset(tool.name for tool in usable)

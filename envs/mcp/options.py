@@ -24,8 +24,12 @@ class MCPOptions:
     """A server that runs already."""
     tools: tuple[str, ...] = ()
     """What the agent may use; everything if empty."""
+    excluded: tuple[str, ...] = ()
+    """What the agent may not use of these."""
     cached: tuple[str, ...] = ()
     """Tools that always answer the same arguments the same way: their results are kept, across episodes."""
+    files: str = ""
+    """Folder that is copied into each episode's scratch folder before the server starts."""
     keep: bool = False
     """One connection for episode after episode, for a server that remembers nothing of them."""
     timeout_s: float = 20
@@ -42,6 +46,10 @@ def read_mcp_options(given: Mapping[str, Json]) -> MCPOptions:
         raise BadOption("mcp needs the option 'tasks_file', a file of tasks")
     if bool(options.command) == bool(options.url):
         raise BadOption("mcp needs either the option 'command' or the option 'url'")
+    if options.files and options.url:
+        raise BadOption("mcp option 'files' goes with 'command': a server at a 'url' has no scratch folder")
+    if options.files and not Path(options.files).expanduser().is_dir():
+        raise BadOption(f"mcp option 'files' must be a folder, and there is none at '{options.files[:200]}'")
     return options
 
 

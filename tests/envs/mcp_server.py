@@ -81,10 +81,10 @@ def flood(size: int) -> str:
 
 @server.tool()
 def note(text: str) -> str:
-    """Writes to disk, in every place that is its own."""
+    """Writes to disk, in every place that is its own; says where in figures, for a path would be shown by its name."""
     for folder in (".", os.environ["HOME"], os.environ["TMPDIR"]):
         Path(folder, "note.txt").write_text(text, "utf-8")
-    return os.getcwd()
+    return os.getcwd().encode().hex()
 
 
 @server.tool()
@@ -94,6 +94,12 @@ def notes() -> str:
     return ", ".join(
         Path(folder, "note.txt").read_text("utf-8") for folder in folders if Path(folder, "note.txt").is_file()
     )
+
+
+@server.tool()
+def read(path: str) -> str:
+    """Where a file is, and what is in it."""
+    return f"{Path(path).absolute()}: {Path(path).read_text('utf-8')}"
 
 
 @server.tool()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -287,6 +288,35 @@ async def test_what_lists_no_tasks_is_checked_by_those_that_are_named() -> None:
     assert await failures(Unlisted, tasks=("train-0", "test-1")) == {}
     found = await failures(lambda: Unlisted("kept"), tasks=("test-1",))
     assert "doing nothing solves task 'test-1'" in found["doing nothing earns nothing even after an expert"]
+
+
+class Calling(Flawed):
+    """Two of its three tools answer alike in every episode."""
+
+    def advice(self) -> None:
+        return None
+
+    def expert(self, task: str, seed: int) -> tuple[str, ...]:
+        calls = [[{"name": "look"}], [{"name": "now"}, {"name": "look"}], {"name": "wait"}]
+        return (*(json.dumps(call) for call in calls), *("down",) * 3)
+
+    def step(self, action: str) -> Step:
+        if not action.startswith(("[", "{")):
+            return super().step(action)
+        self.shared.append(1)
+        return Step(observation=Observation(text=f"it is {len(self.shared)}" if "now" in action else "all is well"))
+
+
+async def test_a_tool_whose_results_vary_is_named_and_may_be_accepted() -> None:
+    shared: list[int] = []
+    found = await failures(lambda: Calling(shared=shared))
+    said = found["same task and seed give the same episode twice"]
+    assert said.startswith(
+        "task 'train-0' went another way the second time, from step 3 on: the same call of 'now' and"
+    )
+    assert "'excluded'" in said
+    assert said.endswith("accept that results vary with '--varying now --varying look'")
+    assert await failures(lambda: Calling(shared=shared), varying=("now",)) == {}
 
 
 async def test_ids_that_changed_since_a_release_are_caught() -> None:

@@ -24,7 +24,7 @@ from agym.envs.limits import MAX_ANSWER
 from agym.envs.mcp import create
 from agym.envs.mcp.actions import MalformedCall, ServerCall, parse_calls
 from agym.envs.mcp.check import BadCheck, compile_check, find_tools, read_number
-from agym.envs.mcp.connection import Connection, ServerTool, ToolResult
+from agym.envs.mcp.connection import Connection, Scratch, ServerTool, ToolResult
 from agym.envs.mcp.env import Tools
 from agym.envs.mcp.options import read_mcp_options
 from agym.envs.mcp.tasks import find_wrong_rows, load_task_file
@@ -201,10 +201,19 @@ def test_only_the_tools_that_were_chosen_are_there() -> None:
     env.close()
 
 
+def test_a_tool_may_be_taken_away_from_the_agent_and_the_others_remain(env: Tools) -> None:
+    fewer = create({**BANK, "keep": True, "excluded": ["add", "shout"]})
+    fewer._connection = env._connection
+    assert not {"add", "shout"} & {line.partition("(")[0] for line in fewer.reset("pay", 0).text.split("- ")}
+    assert fewer.step(call("add", a=1, b=1)).status is Status.INVALID
+    assert fewer.step(call("balance", account="bob")).status is Status.OK
+
+
 @heavy
-def test_a_tool_that_is_not_there_is_named() -> None:
+@pytest.mark.parametrize("option", ["tools", "excluded"])
+def test_a_tool_that_is_not_there_is_named(option: str) -> None:
     with pytest.raises(BadOption, match="no tool 'subtract', only add, balance"):
-        begun(tools=["subtract"])
+        begun(**{option: ["subtract"]})
 
 
 class Server:
@@ -260,6 +269,10 @@ NOTED = {"id": "note", "instruction": "Note hello.", "check": "result('notes') =
 NOTE = {"name": "note", "arguments": {"text": "hello"}}
 
 
+def path_in(figures: str) -> Path:
+    return Path(bytes.fromhex(figures.strip()).decode())
+
+
 def noting(folder: Path, **options: Json) -> Tools:
     """A task whose check looks at what the server has on disk."""
     (folder / "notes.jsonl").write_text(json.dumps({**NOTED, "solution": [NOTE]}))
@@ -270,7 +283,7 @@ def noting(folder: Path, **options: Json) -> Tools:
 def test_what_a_server_writes_to_disk_is_gone_with_the_episode(tmp_path: Path) -> None:
     env = noting(tmp_path)
     env.reset("note", 0)
-    folder = Path(env.step(json.dumps(NOTE)).observation.text)
+    folder = path_in(env.step(json.dumps(NOTE)).observation.text)
     assert env.step(call("notes")).observation.text == "hello, hello, hello"
     assert folder.is_dir()
     assert env.step(call("answer", text="")).reward == 1.0
@@ -278,7 +291,7 @@ def test_what_a_server_writes_to_disk_is_gone_with_the_episode(tmp_path: Path) -
     env.reset("note", 0)
     assert env.step(call("answer", text="")).reward == 0.0
     env.reset("note", 0)
-    crashed = Path(env.step(json.dumps(NOTE)).observation.text)
+    crashed = path_in(env.step(json.dumps(NOTE)).observation.text)
     with pytest.raises(EnvFault, match="the MCP server is gone"):
         env.step(call("crash"))
     env.close()
@@ -319,7 +332,7 @@ def test_the_scratch_folder_of_a_killed_player_is_removed_by_the_next(tmp_path: 
         assert player.stdout is not None
         player.stdin.write(f"{json.dumps(BANK)}\n")
         player.stdin.flush()
-        return Path(player.stdout.readline().strip())
+        return path_in(player.stdout.readline())
 
     with started(PLAYER, tmp_path) as player:
         scratch = play(player)
@@ -338,10 +351,23 @@ def test_the_words_of_a_command_are_where_the_episode_is(monkeypatch: pytest.Mon
     monkeypatch.chdir(HERE)
     command = [sys.executable, "mcp_server.py", "--db={scratch}/db", "./mcp_server.py", "../envs", "envs"]
     env = begun(command=command)
-    folder = env.step(call("note", text="x")).observation.text
+    folder = path_in(env.step(call("note", text="x")).observation.text)
+    assert (folder / "note.txt").is_file()
     said = env.step(call("arguments")).observation.text.splitlines()
     env.close()
-    assert said == [f"--db={folder}/db", str(HERE / "mcp_server.py"), str(HERE), "envs"]
+    assert said == ["--db={scratch}/db", str(HERE / "mcp_server.py"), str(HERE), "envs"]
+
+
+@heavy
+def test_a_scratch_folder_begins_with_the_files_that_were_given_and_is_called_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a.txt").write_text("seven", encoding="utf-8")
+    env = begun(files=str(tmp_path))
+    for path in ("sub/a.txt", "{scratch}/sub/a.txt"):
+        assert env.step(call("read", path=path)).observation.text == "{scratch}/sub/a.txt: seven"
+    assert "{scratch}" in env.step(call("read", path="none.txt")).observation.text
+    assert (tmp_path / "sub" / "a.txt").is_file()
+    env.close()
 
 
 # --- what was kept -------------------------------------------------------------------------------------------------
@@ -491,7 +517,7 @@ def around(client: object) -> Connection:
     """A connection in no thread."""
     connection = object.__new__(Connection)
     connection._client, connection._over, connection._options = client, Event(), read_mcp_options(BANK)  # type: ignore[assignment]
-    connection._too_long, connection._last_words = Event(), None
+    connection._too_long, connection._last_words, connection._scratch = Event(), None, Scratch("")
     return connection
 
 
@@ -759,6 +785,8 @@ def test_a_solution_ends_with_the_answer(env: Tools) -> None:
         ({**BANK, "tools": []}, "'tools' must list texts"),
         ({"tasks_file": "x", "url": "ftp://x"}, "'url' must begin with http"),
         ({**BANK, "keep": 1}, "'keep' must be true or false"),
+        ({**BANK, "files": "/no/such/folder"}, "'files' must be a folder, and there is none at '/no/such/folder'"),
+        ({"tasks_file": "x", "url": "http://x", "files": "."}, "'files' goes with 'command'"),
         ({**BANK, "timeout_s": 0}, "'timeout_s' must be"),
         ({**BANK, "max_steps": True}, "'max_steps' must be"),
         ({**BANK, "tasks_file": "/no/such/file"}, "cannot read the file of tasks"),
