@@ -87,7 +87,7 @@ async def orders_of(plan: Plan, rollout: RolloutWorker, groups: range, horizon: 
         horizon=horizon, tokens_per_turn=tokens_of(stage.agent), context_tokens=stage.agent.context_tokens
     )
     return [
-        GroupRequest(task=pool.at(at, seed=0), size=GROUP, budgets=limits, seed=derive(0, "bench", at)) for at in groups
+        GroupRequest(task=pool.at(at, seed=0), size=GROUP, limits=limits, seed=derive(0, "bench", at)) for at in groups
     ]
 
 

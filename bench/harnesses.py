@@ -52,6 +52,8 @@ SCRIPTS: Mapping[str, tuple[str, str]] = {
 }
 """The interpreter and the script of each harness."""
 _HORIZON, _SLOTS = 8, 4
+_IMITATED = 100
+_SHORT = (f"schedule.0.until=step >= {_IMITATED}", f"schedule.0.algorithm.lr=cosine(5e-3, 2.5e-4, {_IMITATED})")
 
 
 def main() -> int:
@@ -116,11 +118,11 @@ async def exact(arguments: argparse.Namespace) -> int:
 
 
 async def _play_exactly(rows: Sequence[Row], wanted: int, left: int, kept: Path) -> None:
-    plan = plan_of("harness/openai-agents")
+    plan = plan_of("harness/openai-agents", *_SHORT)
     warm_up = warm_up_of(plan)
     async with engines_of(plan) as (rollout, workers, space):
         await Engine(warm_up, space, workers, SilentReporter(), perf_counter, wall_clock=time).run()
-        await workers.sync(200)
+        await workers.sync(_IMITATED)
         sampler: Any = rollout.sampler
         tap = sampler._core = Tap(sampler._core, reuse=True)
         while left > 0 and (row := min(rows, key=lambda each: each.episodes)).episodes < wanted:
