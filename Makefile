@@ -13,7 +13,7 @@ UNTYPED := --allow-subclassing-any --no-warn-return-any --no-warn-unused-ignores
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-quick check lint types imports docs docs-check bench gpu-kit wheel clean
+.PHONY: help setup run test test-quick check lint types imports docs docs-check bench harnesses gpu-kit wheel clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -76,6 +76,13 @@ docs-check: setup
 
 bench: setup  ## how long validate takes, whole cold processes
 	$(BIN)/python bench/validate.py
+
+harnesses: .venv-harness/.agym-setup  ## builds .venv-harness, with the SDKs of the recipes in recipes/harness
+
+.venv-harness/.agym-setup: locks/harness.lock
+	test -x .venv-harness/bin/python || $(PYTHON) -m venv .venv-harness
+	.venv-harness/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r locks/harness.lock
+	@touch $@
 
 gpu-kit: setup  ## gathers in build/gpu-kit what a GPU machine without a network needs
 	$(BIN)/python bench/gpu_kit.py

@@ -79,9 +79,9 @@ class Engines:
         )
         agent = self.stage.agent
         tokens = int(agent.tokens_per_turn) if isinstance(agent.tokens_per_turn, int) else 16
-        budgets = EpisodeLimits(horizon=horizon, tokens_per_turn=tokens, context_tokens=agent.context_tokens)
+        limits = EpisodeLimits(horizon=horizon, tokens_per_turn=tokens, context_tokens=agent.context_tokens)
         return [
-            GroupRequest(task=pool.at(at, seed=0), size=size, budgets=budgets, seed=derive(0, "bench", at))
+            GroupRequest(task=pool.at(at, seed=0), size=size, limits=limits, seed=derive(0, "bench", at))
             for at in range(groups)
         ]
 

@@ -16,6 +16,7 @@ COMMANDS: Mapping[str, str] = {
     "report": "write curves, evaluations and episodes of runs to one page",
     "export": "write a checkpoint as a model folder for other programs",
     "chat": "talk to a model at the terminal",
+    "serve": "serve a model on this machine to any client of OpenAI's API",
     "validate": "check recipes and point at every mistake",
     "plan": "show what a recipe would do, before it uses a GPU",
     "show": "print a recipe with extends, vars and settings applied",
@@ -28,5 +29,11 @@ COMMANDS: Mapping[str, str] = {
     "completion": "print a completion script for a shell",
 }
 
-FOLDERS: Mapping[str, str] = {"chat": "model", "models": "model", "report": "viewing", "view": "viewing"}
+FOLDERS: Mapping[str, str] = {
+    "chat": "model",
+    "models": "model",
+    "report": "viewing",
+    "serve": "model",
+    "view": "viewing",
+}
 """Where a command's module lies in a folder of its own."""

@@ -51,6 +51,11 @@ class Process:
         self.args, self.pid, self.returncode = args, _number(status), None
         self._status, self._out, self._err = status, out, err
 
+    @property
+    def output(self) -> str:
+        """What it has written so far."""
+        return self._out.read_text()
+
     def poll(self) -> int | None:
         return self.wait(0)
 

@@ -64,6 +64,7 @@ OPTIONS = {
     "report": {"runs", "-o", "--output"},
     "export": {"run", "output", "--checkpoint", "--trust-remote-code"},
     "chat": {"model", "--system", "--card", "--tokens", "--temperature", "--seed"},
+    "serve": {"model", "--checkpoint", "--port", "--key", "--context"},
     "validate": {"paths", "--format", "--set", "--strict", "--dependents", "--quiet", "-q"},
     "plan": {"recipe", "--format", "--set", "--run", "--simulate"},
     "show": {"recipe", "--format", "--set", "--run", "--origins", "--diff"},

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from ...dsl.model.plan import Plan
 
-__all__ = ["has_started_again", "prepare_process", "put_back"]
+__all__ = ["has_started_again", "prepare_engine", "prepare_process", "put_back"]
 
 _STARTED_AGAIN = "AGYM_STARTED_AGAIN"
 """Holds the id of the process, which a restart keeps; a child process has another."""
@@ -34,11 +34,15 @@ def put_back(stdin: BinaryIO, data: bytes) -> None:
 
 
 def prepare_process(plan: Plan, environ: Mapping[str, str]) -> None:
+    """Prepare this process for the engines of a plan."""
+    prepare_engine(environ, threads=plan.hardware.threads or 1, cpu=plan.hardware.gpus_per_node == 0)
+
+
+def prepare_engine(environ: Mapping[str, str], *, threads: int, cpu: bool) -> None:
     """Restart this process with the same arguments where it lacks environment variables."""
     from ...runtime.backends.engine_variables import missing_variables
 
-    hardware = plan.hardware
-    missing = missing_variables(environ, threads=hardware.threads or 1, cpu=hardware.gpus_per_node == 0)
+    missing = missing_variables(environ, threads=threads, cpu=cpu)
     if missing and not has_started_again(environ):
         sys.stdout.flush()
         os.execve(

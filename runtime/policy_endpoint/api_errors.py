@@ -49,7 +49,11 @@ def unsupported(param: str, message: str) -> ApiError:
 
 
 def wrong_key() -> ApiError:
-    return ApiError(401, "this API key is not one of an episode under way", code="invalid_api_key")
+    return ApiError(
+        401,
+        "this API key is neither that of an episode under way nor the one that 'agym serve' printed",
+        code="invalid_api_key",
+    )
 
 
 def episode_ended() -> ApiError:

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from secrets import token_hex
 from typing import Any, Protocol
 
@@ -48,9 +49,10 @@ Admission = Callable[[ASGIScope], bool]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Open:
-    """An episode under way, and what else is served for it."""
+    """What is served under a key: an episode under way, or requests each by itself."""
 
-    episode: PolicyEpisode
+    begin: Callable[[], PolicyEpisode]
+    """Gives the episode that a request belongs to."""
     policy: Policy
     env: EnvRoutes | None
     admits: Admission
@@ -95,7 +97,7 @@ class PolicyEndpoint:
     ) -> Iterator[PolicyEpisode]:
         """Give an episode a key of its own, which is worth nothing once the context ends."""
         episode = PolicyEpisode(key=key or self.make_key(), seed=seed, max_requests=max_requests)
-        self._open[episode.key] = _Open(episode=episode, policy=policy, env=env, admits=admits)
+        self._open[episode.key] = _Open(begin=lambda: episode, policy=policy, env=env, admits=admits)
         try:
             yield episode
         finally:
@@ -105,6 +107,20 @@ class PolicyEndpoint:
             self._ended[episode.key] = None
             if len(self._ended) > _ENDED_REMEMBERED:
                 self._ended.popitem(last=False)
+
+    @contextmanager
+    def open_service(self, policy: Policy, *, key: str) -> Iterator[None]:
+        """Serve whoever has the key within the context. Each request is an episode by itself: of what it said, nothing
+        is held but the last responses, which others may go on from by their ids."""
+        numbers = count()
+        self._open[key] = _Open(
+            begin=lambda: PolicyEpisode(key=key, seed=next(numbers)), policy=policy, env=None, admits=lambda scope: True
+        )
+        try:
+            yield
+        finally:
+            del self._open[key]
+            policy.forget(key)
 
     def _authorize(self, scope: ASGIScope) -> _Open:
         given = next((value for name, value in scope["headers"] if name == b"authorization"), b"").decode("latin-1")
@@ -173,8 +189,8 @@ class PolicyEndpoint:
     async def _complete(self, found: _Open, data: Mapping[str, Any]) -> Body | Stream:
         if (other := self._find_other(data)) is not None:
             return await other.forward("/chat/completions", data)
-        answer = await self._ask(found, read_chat_request(data))
-        name, created = self._name(found, answer), int(self._time())
+        name, answer = await self._ask(found, read_chat_request(data))
+        created = int(self._time())
         if not data.get("stream"):
             return Body(200, completion(answer, data, name, created))
         return Stream(_chunk_lines(completion_chunks(answer, data, name, created)))
@@ -183,8 +199,8 @@ class PolicyEndpoint:
         if (other := self._find_other(data)) is not None:
             return await other.forward("/responses", data)
         earlier = self._find_earlier(found, data)
-        answer = await self._ask(found, read_response_request(data, earlier))
-        name, created = self._name(found, answer), int(self._time())
+        name, answer = await self._ask(found, read_response_request(data, earlier))
+        created = int(self._time())
         found.responses[f"resp_{name}"] = (*earlier, *read_input(data.get("input")), answer.reply.message)
         if len(found.responses) > _RESPONSES_REMEMBERED:
             found.responses.popitem(last=False)
@@ -209,12 +225,11 @@ class PolicyEndpoint:
             raise unknown_model(name, [self.name, *self.models])
         return self.models.get(name)
 
-    async def _ask(self, found: _Open, request: PolicyRequest) -> Answer:
-        return await found.policy.answer(found.episode, request)
-
-    def _name(self, found: _Open, answer: Answer) -> str:
-        """Name an answer by its episode and number; the same in a run that is repeated, apart from the key."""
-        return f"{found.episode.seed:08x}{answer.number:04d}"
+    async def _ask(self, found: _Open, request: PolicyRequest) -> tuple[str, Answer]:
+        """Return an answer, named by its episode and number: the same in a run that is repeated, apart from the key."""
+        episode = found.begin()
+        answer = await found.policy.answer(episode, request)
+        return f"{episode.seed:08x}{answer.number:04d}", answer
 
 
 def _chunk_lines(chunks: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:

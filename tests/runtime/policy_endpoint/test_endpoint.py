@@ -275,3 +275,23 @@ def test_a_response_that_is_cut_is_incomplete(serve: Serve) -> None:
         assert (reply.status, reply.incomplete_details.reason) == ("incomplete", "max_output_tokens")
 
     run(serve, ["one two three"], work)
+
+
+# --- a service -----------------------------------------------------------------------------------------------------
+
+
+def test_under_a_lasting_key_each_request_is_by_itself(serve: Serve) -> None:
+    async def work(bench: Bench) -> None:
+        with bench.endpoint.open_service(bench.policy, key="agym-lasting"):
+            client = bench.openai.copy(api_key="agym-lasting")
+            replies = [await client.chat.completions.create(model="policy", messages=HI) for _ in range(3)]
+            assert len({each.id for each in replies}) == 3
+            assert {each.usage.prompt_tokens_details.cached_tokens for each in replies} == {0}
+            first = await client.responses.create(model="policy", input="hi")
+            second = await client.responses.create(model="policy", input="and", previous_response_id=first.id)
+            assert second.usage.input_tokens > first.usage.input_tokens
+        with pytest.raises(openai.AuthenticationError):
+            await client.models.list()
+        assert bench.episode.conversations.segments == ()
+
+    run(serve, ["a"], work)

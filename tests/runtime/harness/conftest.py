@@ -1,0 +1,90 @@
+"""A run's endpoint with a sampler that says what it is told to, and episodes of the echo world played by commands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from agym.dsl.model.recipe import Agent, Format, Harness, HarnessLimits, Rollout, TokenizerInit
+from agym.envs.clients.client import InlineEnv
+from agym.runtime.agents.chat import Chat
+from agym.runtime.agents.formats import format_for
+from agym.runtime.backends.hf_models import ModelTokenizer, make_tokenizer
+from agym.runtime.harness.runner import HarnessRunner
+from agym.runtime.harness.running import RunningEndpoint
+from agym.runtime.policy_endpoint.policy import Policy
+from agym.runtime.protocols import SamplingSettings
+from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv
+from agym.runtime.rollout.episode import Episode, Task
+from agym.runtime.rollout.episode_runner import EpisodeLimits, Player
+
+from ..policy_endpoint.conftest import Speaker
+
+HORIZON = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """Episodes of one endpoint."""
+
+    speaker: Speaker
+    running: RunningEndpoint
+    policy: Policy
+    player: Player
+    env: ConnectedEnv
+
+    async def play(self, command: Sequence[str], **settings: Any) -> Episode:
+        """Play one episode without a second try."""
+        limits = HarnessLimits(**settings.pop("limits", {}))
+        runner = HarnessRunner(
+            settings=Harness(command=tuple(command), limits=limits, **{"timeout_s": 300.0, **settings}),
+            endpoint=self.running.endpoint,
+            policy=self.policy,
+            peers=self.running.peers,
+            environ=os.environ,
+        )
+        budgets = EpisodeLimits(horizon=HORIZON, tokens_per_turn=256, context_tokens=8192)
+        return await runner(self.player, self.env, Task(environment="echo", id="train-0", seed=1), 0, budgets, 5)
+
+
+OpenScene = Callable[[Callable[[int, str], str]], AbstractAsyncContextManager[Scene]]
+
+
+@pytest.fixture
+def scene(echo: Any) -> OpenScene:
+    @asynccontextmanager
+    async def open_scene(lines: Callable[[int, str], str]) -> AsyncIterator[Scene]:
+        tokenizer = ModelTokenizer(make_tokenizer(TokenizerInit(vocab=320), ["say 0 say 1 say 2 say 3 wrong"]))
+        speaker: Any = Speaker(tokenizer, lines)
+        running, timeouts, client = await RunningEndpoint.start(), Rollout(retries=0), InlineEnv(echo)
+        policy = Policy(
+            speaker,
+            Chat(tokenizer),
+            sampling=SamplingSettings(),
+            context_tokens=8192,
+            tokens_per_reply=256,
+            queue=running.queue_for(4),
+            clock=lambda: 0.0,
+        )
+        player = Player(
+            sampler=speaker,
+            chat=Chat(tokenizer),
+            format=format_for(Agent(format=Format.PLAIN)),
+            prompt=None,
+            sampling=SamplingSettings(),
+            timeouts=timeouts,
+            concurrency=ConcurrencyLimits.of(timeouts),
+            clock=lambda: 0.0,
+        )
+        env = ConnectedEnv(name="echo", client=client, spec=echo.spec)
+        try:
+            yield Scene(speaker=speaker, running=running, policy=policy, player=player, env=env)
+        finally:
+            await running.close()
+            await client.close()
+
+    return open_scene
