@@ -23,7 +23,7 @@ from .jail.frames import read_frame, write_frame
 
 __all__ = ["ENVIRON", "WORK", "Limits", "Result", "Terminal", "explain_unavailable"]
 
-WORK = "/work"
+WORK = "/repo"
 _START_S = 120.0
 """To start an interpreter, on a machine that is busy."""
 _GRACE_S = 60.0

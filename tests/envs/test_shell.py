@@ -107,9 +107,9 @@ def test_a_function_does_what_is_said_and_each_wrong_form_does_not(function: Fun
 def test_folder_variables_and_functions_are_kept_between_commands(shell: Shell) -> None:
     shell.reset("find_setting-0", 0)
     shell.step("mkdir 'a b'; cd 'a b'; x='1 2'; export y=3; f() { echo \"f $x\"; }; alias l=pwd")
-    assert shell.step("l; f; bash -c 'echo $y'").observation.text == "/work/a b\nf 1 2\n3"
+    assert shell.step("l; f; bash -c 'echo $y'").observation.text == "/repo/a b\nf 1 2\n3"
     shell.step("exit 4")
-    assert shell.step("pwd").observation.text == "/work/a b"
+    assert shell.step("pwd").observation.text == "/repo/a b"
 
 
 @needs_jail
@@ -126,7 +126,7 @@ def test_what_is_kept_may_be_more_than_a_pipe_holds(shell: Shell) -> None:
 def test_an_episode_finds_nothing_of_the_one_before(shell: Shell) -> None:
     play(shell, "find_setting-0", "touch /tmp/left left; cd /tmp; x=1", DONE)
     shell.reset("find_setting-0", 0)
-    assert shell.step("pwd; ls /tmp; echo $x").observation.text == "/work"
+    assert shell.step("pwd; ls /tmp; echo $x").observation.text == "/repo"
 
 
 @needs_jail
@@ -229,7 +229,7 @@ TAMPERED = {
     "settings that run a program": (
         COMMIT,
         f"printf '#!/bin/sh\\necho {SUBJECT}\\n' > x; chmod +x x; "
-        + "; ".join(f"git config {name} /work/x" for name in ("core.fsmonitor", "core.pager", "alias.log")),
+        + "; ".join(f"git config {name} /repo/x" for name in ("core.fsmonitor", "core.pager", "alias.log")),
     ),
     "hooks": (
         COMMIT,
@@ -237,7 +237,7 @@ TAMPERED = {
     ),
     "a repository elsewhere": (COMMIT, f"{SOLVE[COMMIT]} && mv .git g && echo 'gitdir: g' > .git"),
     "a repository by a link": (COMMIT, f"{SOLVE[COMMIT]} && mv .git g && ln -s g .git"),
-    "a program before git": (COMMIT, "printf '#!/bin/sh\\necho x\\n' > git; chmod +x git; PATH=/work:$PATH"),
+    "a program before git": (COMMIT, "printf '#!/bin/sh\\necho x\\n' > git; chmod +x git; PATH=/repo:$PATH"),
     "a module that cannot be replaced": (TEST, f"{SOLVE[TEST]}; rm {MODULE}; mkdir -p {MODULE}/x"),
     "a test that always passes": (TEST, f"echo pass > test_{MODULE}"),
     "a test that always fails": (TEST, f"echo 'assert False' > test_{MODULE}"),
@@ -263,7 +263,7 @@ def test_what_is_no_solution_is_graded_as_none(name: str, shell: Shell) -> None:
 
 ODD = {
     "names of no language": "touch $'\\377\\376' $'new\\nline' '$(x)' -- -rf",
-    "deep folders": "for i in $(seq 1200); do mkdir d && cd d; done; cd /work",
+    "deep folders": "for i in $(seq 1200); do mkdir d && cd d; done; cd /repo",
     "links in circles": "ln -s . loop; ln -s b a; ln -s a b; ln -s /etc etc; ln -s /nowhere gone",
     "pipes and sockets": "mkfifo p; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"s\")'",
     "folders nobody may enter": "mkdir closed; touch closed/x; chmod 000 closed",
@@ -279,7 +279,7 @@ ODD = {
 @pytest.mark.parametrize("name", ODD)
 def test_what_else_is_left_does_not_matter(name: str) -> None:
     shell = create({"command_s": 2})
-    assert play(shell, COMMIT, ODD[name], f"cd /work; {SOLVE[COMMIT]}", DONE).reward == 1.0
+    assert play(shell, COMMIT, ODD[name], f"cd /repo; {SOLVE[COMMIT]}", DONE).reward == 1.0
 
 
 def test_a_file_is_compared_but_for_spaces_at_ends_of_lines() -> None:

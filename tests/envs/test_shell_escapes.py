@@ -61,15 +61,15 @@ FILES = {
     "a system's program, new": if_true("touch /usr/bin/evil"),
     "a system's program, changed": if_true("echo evil >> /usr/bin/env"),
     "a system's program, removed": if_true("rm -f /usr/bin/env"),
-    "a system's program, renamed": if_true("mv /usr/bin/env /work/"),
+    "a system's program, renamed": if_true("mv /usr/bin/env /repo/"),
     "a system's program, by its mode": if_true("chmod 777 /usr/bin/env"),
-    "a system's program, by a hard link": if_true("ln /usr/bin/env /work/env"),
+    "a system's program, by a hard link": if_true("ln /usr/bin/env /repo/env"),
     "the interpreter below the jail": if_true("for f in /opt/python/bin/python3* /usr/bin/python3*; do : > $f; done"),
     "a running program": if_true("echo > /proc/self/exe"),
     "the users": if_true("echo evil::0:0::/:/bin/sh >> /etc/passwd"),
     "the root folder": if_true("touch /evil"),
     "the folder of devices": if_true("touch /dev/evil"),
-    "a library for all programs": if_true("echo /work/evil.so > /etc/ld.so.preload"),
+    "a library for all programs": if_true("echo /repo/evil.so > /etc/ld.so.preload"),
     "a folder by its number": python(
         f"d = os.open('/', os.O_RDONLY)\nfor _ in range(20): d = os.open('..', os.O_RDONLY, dir_fd=d)\n"
         f"if 'root' in os.listdir(d): {SAY}"
@@ -80,19 +80,19 @@ FILES = {
     ),
 }
 MOUNTS = {
-    "mount a file system": works("mount(b'x', b'/work', b'tmpfs', 0, None)"),
-    "mount a folder elsewhere": works("mount(b'/usr', b'/work', None, 4096, None)"),
+    "mount a file system": works("mount(b'x', b'/repo', b'tmpfs', 0, None)"),
+    "mount a folder elsewhere": works("mount(b'/usr', b'/repo', None, 4096, None)"),
     "mount the system to write": works("mount(b'none', b'/usr', None, 32 | 4096, None)"),
-    "mount the kernel's files": works("mount(b'x', b'/work', b'sysfs', 0, None)"),
-    "mount all processes": works("mount(b'x', b'/work', b'proc', 0, None)"),
-    "mount groups of control": works("mount(b'x', b'/work', b'cgroup2', 0, None)"),
-    "mount a disk": if_true("mount /dev/vda /work || mount /dev/sda1 /work"),
+    "mount the kernel's files": works("mount(b'x', b'/repo', b'sysfs', 0, None)"),
+    "mount all processes": works("mount(b'x', b'/repo', b'proc', 0, None)"),
+    "mount groups of control": works("mount(b'x', b'/repo', b'cgroup2', 0, None)"),
+    "mount a disk": if_true("mount /dev/vda /repo || mount /dev/sda1 /repo"),
     "unmount": works("umount2(b'/proc', 2)"),
     "a mount by its number": calls("open_tree", -100, "b'/'", 1),
     "a mount made anew": calls("fsopen", "b'tmpfs'", 0),
     "a mount that may be written": calls("mount_setattr", -100, "b'/usr'", 0, "(ctypes.c_uint64 * 4)(0, 1)", 32),
-    "another root folder": works("chroot(b'/work')"),
-    "another root folder, by exchange": calls("pivot_root", "b'/work'", "b'/work'"),
+    "another root folder": works("chroot(b'/repo')"),
+    "another root folder, by exchange": calls("pivot_root", "b'/repo'", "b'/repo'"),
     "a file by its handle": calls("name_to_handle_at", -100, "b'/'", "bytes(200)", "bytes(8)", 0),
     "a file opened by its handle": calls("open_by_handle_at", 3, "bytes(200)", 0),
 }
@@ -187,7 +187,7 @@ NETWORK = {
     "listen": python(f"socket.socket(socket.AF_INET).bind(('', 0)); {SAY}"),
 }
 KERNEL = {
-    "name of core files": if_true("echo '|/work/x' > /proc/sys/kernel/core_pattern"),
+    "name of core files": if_true("echo '|/repo/x' > /proc/sys/kernel/core_pattern"),
     "the keys that stop a machine": if_true("echo c > /proc/sysrq-trigger"),
     "the kernel's memory": if_true("head -c 1 /proc/kcore || cat /proc/kallsyms"),
     "the kernel's log": if_true("dmesg"),
@@ -200,7 +200,7 @@ KERNEL = {
     "restart": works("reboot(0)"),
     "another kernel": calls("kexec_load", 0, 0, 0, 0),
     "a module": calls("init_module", "b''", 0, "b''"),
-    "memory on disk": works("swapon(b'/work', 0)"),
+    "memory on disk": works("swapon(b'/repo', 0)"),
     "accounts of processes": works("acct(None)"),
     "quotas": works("quotactl(0x80000100, None, 0, None)"),
     "keys": calls("keyctl", 0, -3, 1),
@@ -345,7 +345,7 @@ def small() -> Iterator[Mapping[bool, Terminal]]:
 def test_no_flood_harms(name: str, small: Mapping[bool, Terminal]) -> None:
     command, ended = FLOODS[name]
     terminal = small[ended == "time"]
-    terminal.run("rm -rf /work/* /tmp/*", fresh=True)
+    terminal.run("rm -rf /repo/* /tmp/*", fresh=True)
     result = terminal.run(command, fresh=True)
     assert result.ended == ended, result.output.decode()
     if ended == "exit":
@@ -389,11 +389,11 @@ def test_one_terminal_does_not_reach_another() -> None:
     listen = f"python3 -c 'import socket, time; {server}' &"
     first, second = Terminal(Limits()), Terminal(Limits())
     try:
-        first.run(f"echo secret > /work/a; echo secret > /tmp/a; {listen}")
+        first.run(f"echo secret > /repo/a; echo secret > /tmp/a; {listen}")
         connect = connects("AF_UNIX", "SOCK_STREAM", "b'\\0agym'")
         wait_until(lambda: OUT.encode() in first.run(connect).output)
         assert OUT.encode() not in second.run(connect).output
-        assert second.run("cat /work/a /tmp/a").code == 1
+        assert second.run("cat /repo/a /tmp/a").code == 1
     finally:
         first.close()
         second.close()

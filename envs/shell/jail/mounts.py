@@ -47,7 +47,7 @@ def build_root(config: Mapping[str, Any], sources: Mapping[str, int]) -> None:
     """Build the new root and move into it; what is outside is then gone."""
     mount("root", _BASE, "tmpfs", _NOSUID | _NODEV, "size=1m,nr_inodes=512,mode=755")
     os.chdir(_BASE)
-    for folder in ("dev", "etc", "proc", "work", "tmp"):
+    for folder in ("dev", "etc", "proc", "repo", "tmp"):
         os.mkdir(folder)
     for inside, fd in sources.items():
         _attach(inside, fd)
@@ -83,7 +83,7 @@ def _mount_scratch(size: int, files: int) -> None:
     """Mount one memory for the agent's folder and for temporary files, so that one limit holds for both."""
     os.mkdir("scratch")
     mount("scratch", "scratch", "tmpfs", _NOSUID | _NODEV, f"size={size},nr_inodes={files},mode=755")
-    for folder in ("work", "tmp"):
+    for folder in ("repo", "tmp"):
         os.mkdir(f"scratch/{folder}")
         mount(f"scratch/{folder}", folder, None, _BIND)
     unmount("scratch", _DETACH)
