@@ -45,7 +45,8 @@ def main() -> None:
     tools = [EnvironmentTool(each["function"]) for each in task["tools"]]
     agent = ToolCallingAgent(tools, OpenAIModel(os.environ["OPENAI_MODEL"]), max_steps=task["turns"])
     # its own prompt is longer than a tiny model's context
-    agent.prompt_templates["system_prompt"] = task["prompt"] + "\n\nMake one call in a reply."
+    instructions = f"{task['prompt']}\n\nMake one call in a reply, and write nothing after that.".strip()
+    agent.prompt_templates["system_prompt"] = instructions
     for _ in agent.run(task["observation"], stream=True):
         if any(tool.done for tool in tools):
             break

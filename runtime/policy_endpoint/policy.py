@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,6 +20,8 @@ from .messages import ChatMessage
 from .voice import ReadReply, Voice
 
 __all__ = ["Answer", "EpisodeLimit", "Exchange", "Policy", "PolicyEpisode", "PolicyRequest", "Usage"]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +212,7 @@ class Policy:
         except ValueError as error:
             raise bad_request(str(error)) from None
         except SamplerError as error:
+            log.error("the sampling engine failed: %s", error)
             if episode.failure is not None and not episode.failure.done():
                 episode.failure.set_exception(error)
             raise ApiError(500, "the sampling engine failed", kind="server_error") from error
