@@ -221,7 +221,17 @@ class _Phases:
 
     def _with_cause(self, each: Diagnostic, variant: Variant, judged: _Judged) -> Diagnostic:
         """A mistake in a layer where it stands: in what was laid over it, if it is right without that."""
-        below = self._below(variant, each.span) if each.severity is Severity.ERROR else None
+        at = each.span
+        # what was laid over one layer may be right but for what was laid over that
+        while each.severity is Severity.ERROR and (cause := self._cause(each, at, variant)) is not None:
+            at = cause
+        if at is each.span:
+            return each
+        return replace(each, span=at, notes=(Note("it is inherited from here", each.span), *each.notes))
+
+    def _cause(self, each: Diagnostic, at: Span, variant: Variant) -> Span | None:
+        """The change without which a mistake is none, of those that were laid over the layer of a place."""
+        below = self._below(variant, at)
         changes = list(list_changes(variant.tree, below)) if below else []
 
         def remains(count: int) -> bool:
@@ -229,9 +239,8 @@ class _Phases:
             return made.bound.recipe is None or (each.code, each.span) in made.marks
 
         if not changes or remains(len(changes)):
-            return each
-        _, span = changes[bisect_left(range(1, len(changes)), True, key=lambda count: not remains(count))]
-        return replace(each, span=span, notes=(Note("it is inherited from here", each.span), *each.notes))
+            return None
+        return changes[bisect_left(range(1, len(changes)), True, key=lambda count: not remains(count))][1]
 
     def _path_options(self, use: str) -> Collection[str]:
         info = self.catalog.environments.get(use)
