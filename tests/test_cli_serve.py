@@ -60,7 +60,7 @@ def test_a_model_is_served_until_it_is_interrupted(engines: EngineServer, tmp_pa
     from agym.runtime.backends.hf_models import make_model, make_tokenizer
     from openai import AuthenticationError, BadRequestError, OpenAI
 
-    made = Init(layers=1, hidden=32, heads=2, kv_heads=1, tokenizer=TokenizerInit(vocab=300))
+    made = Init(layers=1, hidden=64, heads=2, kv_heads=1, tokenizer=TokenizerInit(vocab=300))
     folder = tmp_path / "tiny"
     folder.mkdir()
     make_model(made, make_tokenizer(made.tokenizer, ["say one"]), 1, folder, positions=256)

@@ -7,8 +7,9 @@ import sys
 from typing import Any
 from urllib.request import Request, urlopen
 
-from agents import Agent, FunctionTool, FunctionToolResult, MaxTurnsExceeded, RunContextWrapper, Runner
+from agents import Agent, FunctionTool, FunctionToolResult, RunContextWrapper, Runner
 from agents import ToolsToFinalOutputResult as Decision
+from agents.exceptions import MaxTurnsExceeded, ModelBehaviorError
 
 
 def call(name: str, arguments: str) -> Any:
@@ -51,8 +52,8 @@ async def main() -> None:
     )
     try:
         await Runner.run(agent, task["observation"], max_turns=task["turns"])
-    except MaxTurnsExceeded:
-        print("no turn is left", file=sys.stderr)
+    except (MaxTurnsExceeded, ModelBehaviorError) as error:  # such as a reply that a limit cut off: it has lost
+        print(error, file=sys.stderr)
     print(json.dumps({}))
 
 

@@ -66,3 +66,9 @@ def test_a_reply_without_a_call_ends_an_agent_that_takes_it_for_its_answer(scene
     for script in ("openai_agents_agent.py", "langgraph_agent.py"):
         episode, asked = play(scene, script, lambda number, prompt: "I do not know.")
         assert (episode.fault, episode.success, asked) == ("", False, 1)
+
+
+def test_a_reply_that_a_limit_cuts_off_is_a_failure_of_the_policy_and_no_fault(scene: OpenScene) -> None:
+    for script in ("openai_agents_agent.py", "langgraph_agent.py"):
+        episode, asked = play(scene, script, lambda number, prompt: "x " * 400)
+        assert (episode.fault, episode.success, asked) == ("", False, 1)
