@@ -34,6 +34,7 @@ _SHIPPED = (
     "textarena",
     "textcraft",
     "textworld",
+    "verifiers",
     "webarena",
     "websites",
 )

@@ -24,6 +24,7 @@ NAMES = {
     "textarena",
     "textcraft",
     "textworld",
+    "verifiers",
     "webarena",
     "websites",
 }
