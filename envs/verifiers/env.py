@@ -28,6 +28,7 @@ SPEC = EnvSpec(
     summary="environment packages of the verifiers ecosystem",
     splits=("train", "test"),
     runs=Runs.THREAD,  # calls wait: nobody else should wait with them
+    free_text=True,
 )
 
 _LOAD_S = 300.0
