@@ -1,4 +1,4 @@
-"""`agym envs list | check | play | serve | new`: environments without a recipe.
+"""`agym envs list | check | play | serve | new | install`: environments without a recipe.
 
 A TARGET is the name of an environment, which then runs in this process, or the URL of a server.
 """
@@ -25,7 +25,7 @@ __all__ = ["add_arguments", "describe_state", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     ways = parser.add_subparsers(
-        dest="what", metavar="list | check | play | serve | new", required=True, parser_class=Parser
+        dest="what", metavar="list | check | play | serve | new | install", required=True, parser_class=Parser
     )
     for name, (summary, add, _) in _ACTIONS.items():
         add(ways.add_parser(name, help=summary, description=f"{summary[:1].upper()}{summary[1:]}.", allow_abbrev=False))
@@ -44,6 +44,8 @@ def _add_list(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    from ..envs.verifiers.folders import list_installed
+
     known = catalog().environments
     if arguments.name is not None:
         return _describe(arguments.name, known, shell)
@@ -55,6 +57,8 @@ def _list(arguments: argparse.Namespace, shell: Shell) -> Exit:
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for name, installation, summary in rows:
         shell.out.write(f"{name:<{widths[0]}}  {installation:<{widths[1]}}  {summary}\n")
+    for each in list_installed(shell.environ):
+        shell.out.write(f"verifiers: '{each.name}' is installed, from {', '.join(each.packages)}\n")
     return Exit.RIGHT
 
 
@@ -209,6 +213,31 @@ def _new(arguments: argparse.Namespace, shell: Shell) -> Exit:
     return Exit.RIGHT
 
 
+# --- install -------------------------------------------------------------------------------------------------------
+
+
+def _add_install(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("ecosystem", choices=("verifiers",), help="whose environment it is")
+    parser.add_argument("name", metavar="NAME", help="module of the environment, up to its first dot")
+    parser.add_argument("package", nargs="*", metavar="PACKAGE", help="what pip installs (default: NAME)")
+
+
+def _install(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    from ..envs.errors import BadOption, EnvError
+    from ..envs.verifiers.folders import install
+
+    shell.err.write(f"installing {', '.join(arguments.package or [arguments.name])}; this takes minutes\n")
+    try:
+        folder = install(arguments.name, arguments.package, shell.environ)
+    except BadOption as error:
+        raise UsageError(str(error)) from error
+    except (EnvError, OSError) as error:
+        shell.err.write(f"error: {error}\n")
+        return Exit.RUN_FAILED
+    shell.out.write(f"installed in {folder}; its versions are in {folder / 'pins.txt'}\n")
+    return Exit.RIGHT
+
+
 # --- targets -------------------------------------------------------------------------------------------------------
 
 
@@ -231,4 +260,5 @@ _ACTIONS: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None], _Ru
     "play": ("play an episode at the terminal, or in a browser", _add_play, _play),
     "serve": ("serve environments over HTTP", _add_serve, _serve),
     "new": ("begin a package with an environment of your own", _add_new, _new),
+    "install": ("install an environment of another ecosystem in a folder of its own", _add_install, _install),
 }

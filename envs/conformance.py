@@ -515,8 +515,17 @@ async def _play_to_the_end(subject: Subject, session: Session, task: str) -> boo
 
 
 async def bad_actions_are_answered_and_change_no_score(subject: Subject) -> None:
-    """Each is answered by an observation, earns nothing that was not there, and leaves the episode playable."""
+    """Each is answered by an observation, earns nothing that was not there, and leaves the episode playable.
+
+    Where every text is a turn it may end the episode, and need not be called wrong: then it must not solve the task.
+    """
     spec, task = await subject.client.spec(), (await _sample(subject))[0]
+    if spec.free_text:
+        for action in BAD_ACTIONS.values():
+            await _require_unsolved(
+                subject, task, await _play_nothing(subject, task, (action,)), spec.score_range[1], ""
+            )
+        return
     for name, action in BAD_ACTIONS.items():
         session = await subject.client.open(task, 0)
         try:

@@ -185,6 +185,8 @@ class EnvSpec:
     object: `{"name": ..., "arguments": {...}}`."""
     tool_prompt: str = ""
     """What replaces `prompt` where the agent gets the tools from its chat template."""
+    free_text: bool = False
+    """Whether every text is a turn, as in a conversation: none is malformed, and one may end the episode."""
 
 
 START_S = 300.0

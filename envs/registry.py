@@ -35,6 +35,7 @@ _SHIPPED = (
     "textarena",
     "textcraft",
     "textworld",
+    "verifiers",
     "webarena",
     "websites",
 )

@@ -206,6 +206,7 @@ def spec_to(spec: EnvSpec) -> dict[str, Json]:
         "runs": spec.runs.value,
         **({"tools": _tools_to(spec.tools)} if spec.tools else {}),
         **({"tool_prompt": spec.tool_prompt} if spec.tool_prompt else {}),
+        **({"free_text": True} if spec.free_text else {}),
     }
 
 
@@ -228,6 +229,7 @@ def spec_from(data: object) -> EnvSpec:
         runs=fields.choice("runs", Runs),
         tools=_tools_from(fields.items("tools")) if fields.has("tools") else (),
         tool_prompt=fields.text("tool_prompt") if fields.has("tool_prompt") else "",
+        free_text=fields.has("free_text") and fields.flag("free_text"),
     )
     fields.done()
     return spec

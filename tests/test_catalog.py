@@ -25,6 +25,7 @@ NAMES = {
     "textarena",
     "textcraft",
     "textworld",
+    "verifiers",
     "webarena",
     "websites",
 }

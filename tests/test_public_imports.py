@@ -57,6 +57,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "runs",
         "tools",
         "tool_prompt",
+        "free_text",
     ),
     Observation: ("text", "valid_actions", "picture"),
     Step: ("observation", "reward", "terminated", "truncated", "status", "info"),

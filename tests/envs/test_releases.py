@@ -21,8 +21,8 @@ def test_every_split_begins_with_the_ids_it_was_released_with(env: str) -> None:
     instance.close()
 
 
-def test_each_environment_is_written_down_but_the_one_whose_tasks_are_a_users_file() -> None:
-    assert set(list_names()) - set(KNOWN) == {"webarena"}
+def test_each_environment_is_written_down_but_those_whose_tasks_are_others() -> None:
+    assert set(list_names()) - set(KNOWN) == {"verifiers", "webarena"}
 
 
 def test_with_other_options_nothing_is_known() -> None:

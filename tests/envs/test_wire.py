@@ -72,9 +72,9 @@ TOOL = {"name": "pay", "description": "Pays.", "parameters": {"type": "object", 
 
 def test_a_spec_with_tools_comes_back_as_it_was_and_one_without_says_nothing_of_them() -> None:
     spec = replace(SPEC, tools=(ToolSchema(name="pay", description="Pays.", parameters={"type": "object"}),))
-    spec = replace(spec, tool_prompt="Call them.")
+    spec = replace(spec, tool_prompt="Call them.", free_text=True)
     assert spec_from(json.loads(dump(spec_to(spec)))) == spec
-    assert {"tools", "tool_prompt"}.isdisjoint(spec_to(SPEC)), "an older client knows neither"
+    assert {"tools", "tool_prompt", "free_text"}.isdisjoint(spec_to(SPEC)), "an older client knows none of them"
 
 
 @pytest.mark.parametrize(
