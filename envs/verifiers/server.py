@@ -135,7 +135,7 @@ def parse_calls(action: str, tools: set[str]) -> list[dict[str, Any]]:
         found = json.loads(action) if tools else None
     except (ValueError, RecursionError):
         return []
-    calls = found if isinstance(found, list) else [found]
+    calls: list[Any] = found if isinstance(found, list) else [found]
     good = all(
         isinstance(call, dict) and call.get("name") in tools and isinstance(call.get("arguments"), dict)
         for call in calls
