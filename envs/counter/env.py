@@ -1,6 +1,7 @@
 """Counting: reach a number by adding to, or taking from, the one shown. Made to be copied.
 
-The score is how near the number has come, so this is also the example of partial credit.
+The score is how near the number has come, so this is also the example of partial credit. Its imports are absolute, so
+that a copy works wherever it lies.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from itertools import accumulate
 from operator import itemgetter
 from random import Random
 
-from ..errors import EpisodeOver, UnknownTask
-from ..options import read_options
-from ..protocol import Env, EnvSpec, Json, Observation, Reached, Runs, Score, Status, Step
+from agym.envs.errors import EpisodeOver, UnknownTask
+from agym.envs.options import read_options
+from agym.envs.protocol import Env, EnvSpec, Json, Observation, Reached, Runs, Score, Status, Step
 
 __all__ = ["Counter", "CounterOptions", "create"]
 

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from agym.envs.counter import Counter, create
 from agym.envs.errors import BadOption, UnknownTask
@@ -102,3 +107,26 @@ def test_a_held_out_number_is_never_told_and_its_episode_tells_nothing() -> None
     assert told
     assert told <= set(env.tasks("train"))
     assert [env.hindsight(task, 1, actions) for task in env.tasks("test")] == [()] * 10
+
+
+COPY = """\
+import asyncio
+from agym.envs.clients.client import InlineEnv
+from agym.envs.conformance import Subject, run_checks
+from my_counter import create
+
+async def go():
+    client = InlineEnv(lambda: create({"largest": 9}))
+    results = await run_checks(Subject(client=client, num_tasks=2))
+    await client.close()
+    return [f"{each.check}: {each.detail}" for each in results if not each.passed]
+
+print(create.__module__, asyncio.run(go()))
+"""
+
+
+@pytest.mark.slow
+def test_a_copy_outside_the_package_passes_every_check(tmp_path: Path, root: Path) -> None:
+    shutil.copytree(root / "envs/counter", tmp_path / "my_counter", ignore=shutil.ignore_patterns("__pycache__"))
+    done = subprocess.run([sys.executable, "-c", COPY], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (0, "my_counter.env []\n"), done.stderr
