@@ -260,6 +260,7 @@ schedule: [{stage: one, turns: 2, until: step >= 2}]
         ("-Instruct}", "-Instruct, trust_remote_code: true}"),
         ("use: textcraft}", "use: mcp, options: {command: [touch, mark]}}"),
         ("use: textcraft}", "use: gymnasium, options: {id: 'stranger:Env-v0'}}"),
+        ("agent: {", "agent: {harness: {command: [touch, mark]}, "),
     ],
 )
 def test_what_runs_code_in_a_stored_recipe_counts_only_where_it_is_repeated(

@@ -60,6 +60,9 @@ def _keys(plan: Plan) -> Iterator[tuple[str, Any]]:
             option = environment_code(environment)
             if option is not None:
                 yield f"environments.{name}.options.{option}", environment.options[option]
+        harness = stage.settings.agent.harness
+        if harness is not None and harness.command:
+            yield "agent.harness.command", list(harness.command)
 
 
 def environment_code(environment: Environment) -> str | None:
