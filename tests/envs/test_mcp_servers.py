@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.skipif(not INSTALLED.is_dir(), reason="the servers are not installed: make setup"),
 ]
 
-WHO = {"GIT_AUTHOR_NAME": "Ada", "GIT_AUTHOR_EMAIL": "ada@example.org", "GIT_AUTHOR_DATE": "2026-01-02T03:04:05Z"}
+WHO = {"GIT_AUTHOR_NAME": "Ada", "GIT_AUTHOR_EMAIL": "ada@example.org", "GIT_AUTHOR_DATE": "2026-01-02T03:04:05 +0000"}
 WHO |= {name.replace("AUTHOR", "COMMITTER"): value for name, value in WHO.items()}
 """With these a commit has the same hash in every episode."""
 
