@@ -133,7 +133,7 @@ def test_new_copies_every_shipped_recipe(agym: Agym, tmp_path: Path, name: str) 
 
 def _name_prompts(plan: str) -> str:
     """A plan with the names of prompt files alone: a copy stands elsewhere, and so their paths differ."""
-    return re.sub(r'"[^"]*/([\w-]+\.(?:txt|py))"', r'"\1"', plan)
+    return re.sub(r'"[^"]*/([\w-]+\.(?:txt|py|jinja))"', r'"\1"', plan)
 
 
 def test_new_copies_a_recipe_that_inherits_its_name(agym: Agym, tmp_path: Path) -> None:

@@ -152,14 +152,17 @@ def test_a_recipe_that_is_not_there_gives_1_and_the_nearest_name(agym: Agym, tmp
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("form", ["yaml", "json"])
 def test_what_show_prints_is_right_and_gives_the_same_plan(agym: Agym, tmp_path: Path, name: str, form: str) -> None:
-    for beside in (*SHIPPED.rglob("*.txt"), *SHIPPED.rglob("*.py")):
+    for beside in (*SHIPPED.rglob("*.txt"), *SHIPPED.rglob("*.py"), *SHIPPED.rglob("*.jinja")):
         (tmp_path / beside.name).write_text("Give one command.")
     shown = agym("show", name, "--run", "1", "--format", form)
     assert shown.code == 0
     first = json.loads(
-        agym("plan", name, "--run", "1", "--format", "json").out.replace("../tiny", "tiny").replace("../smollm2/", "")
+        agym("plan", name, "--run", "1", "--format", "json")
+        .out.replace("../tiny", "tiny")
+        .replace("../smollm2/", "")
+        .replace("../harness/", "")
     )
-    moved = shown.out.replace("../tiny", "tiny").replace("../smollm2/", "").encode()
+    moved = shown.out.replace("../tiny", "tiny").replace("../smollm2/", "").replace("../harness/", "").encode()
     again = json.loads(agym("plan", "-", "--format", "json", stdin=moved).out)
     # a recipe that was a matrix no longer says what it chose, and the hash of one with a file is that of its path
     other = {"choices": {}} | ({"recipe_sha256": ""} if moved != shown.out.encode() else {})

@@ -301,7 +301,9 @@ class Calling(Flawed):
         return (*(json.dumps(call) for call in calls), *("down",) * 3)
 
     def step(self, action: str) -> Step:
-        if not action.startswith(("[", "{")):
+        try:
+            json.loads(action)
+        except ValueError:
             return super().step(action)
         self.shared.append(1)
         return Step(observation=Observation(text=f"it is {len(self.shared)}" if "now" in action else "all is well"))

@@ -114,7 +114,8 @@ def test_two_nodes_are_one_ray_cluster_with_a_token_and_the_plans_gpus(slurm: Cl
     wait_until(lambda: has_text(tmp_path / "started") and len(started_rays(slurm)) == 2, job)
     job.send_signal(signal.SIGTERM)
     end(job)
-    head, worker = started_rays(slurm)
+    # which of the two comes first is theirs
+    worker, head = sorted(started_rays(slurm), key=lambda call: "--head" in call)
     assert "--head --block --node-ip-address=127.0.0.1 --port=20007" in head
     assert "--address=127.0.0.1:20007" in worker
     assert all("--num-gpus=8" in call for call in (head, worker))

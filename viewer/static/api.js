@@ -30,7 +30,11 @@ async function askJson(address, options) {
     if (signal?.aborted) throw error;
     throw new ApiError(0, "the server does not answer: is `agym view` still running?");
   }
-  const value = await answered.json().catch(() => null);
-  if (!answered.ok) throw new ApiError(answered.status, value?.error ?? `status ${answered.status}`);
+  const value = await answered.json().catch((error) => {
+    // a page that was left meanwhile
+    if (signal?.aborted) throw error;
+    return null;
+  });
+  if (!answered.ok || value === null) throw new ApiError(answered.status, value?.error ?? `status ${answered.status}`);
   return value;
 }

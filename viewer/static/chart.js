@@ -43,6 +43,8 @@ export class LineChart {
     const { canvas } = this;
     canvas.tabIndex = 0;
     canvas.setAttribute("role", "slider");
+    // until there is room to draw
+    for (const name of ["aria-valuemin", "aria-valuemax", "aria-valuenow"]) canvas.setAttribute(name, "0");
     canvas.setAttribute("aria-label", textOf(`${this.title} by ${this.xLabel}`));
     canvas.addEventListener("keydown", (event) => this.onKey(event));
     canvas.addEventListener("focus", () => this.show(Math.min(this.at, this.x.length - 1)));
