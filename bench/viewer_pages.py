@@ -52,6 +52,7 @@ name: watched
 extends: quickstart
 schedule: [{{stage: exploit, turns: 8, until: step >= {steps}}}]
 eval: null
+reward: 0 - 0.01 * sampled_tokens
 checkpoint: {{every: 100000, export: false, episodes: all}}
 """
 
