@@ -2,7 +2,7 @@
 
     python bench/viewer_pages.py make FOLDER [--episodes 1000000]     what the others look at; kept in the folder
     python bench/viewer_pages.py look FOLDER [--times 5]              pages in headless Chromium, answers over HTTP
-    python bench/viewer_pages.py watched [--pairs 5] [--steps 40]     a run that trains, watched and not, in turn
+    python bench/viewer_pages.py watched [--pairs 5]                  a run that trains, watched and not, in turn
 
 `look` needs a folder that `make` has filled, and reads its index first. Limits: the first view below 1 s and 200 KB; a
 page of curves of ten runs of 10,000 steps below 1 s; an episode of 32,000 tokens in 200 turns below 500 ms, and no gap
@@ -22,13 +22,13 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from shutil import which
-from statistics import median, quantiles
+from statistics import mean, median, quantiles
 from tempfile import TemporaryDirectory
-from threading import Event, Thread
 from typing import Any
 from urllib.parse import urlencode
 
@@ -50,11 +50,15 @@ RECIPE = """
 agym: 1
 name: watched
 extends: quickstart
-schedule: [{{stage: exploit, turns: 8, until: step >= {steps}}}]
+schedule: [{stage: exploit, turns: 8, until: step >= 100000}]
 eval: null
 reward: 0 - 0.01 * sampled_tokens
-checkpoint: {{every: 100000, export: false, episodes: all}}
+algorithm: {lr: 1e-9}
+guards: {zero_std_max: null, entropy_min: null}
+checkpoint: {every: 100000, export: false, episodes: all}
 """
+"""It trains at each step, and yet stays as it is: so do the lengths of its replies, and with them its steps."""
+WARM_STEPS = 10
 
 
 # --- what is looked at ------------------------------------------------------------------------------------------------
@@ -269,59 +273,91 @@ def scroll(page: Page) -> str:
 # --- a watched run ----------------------------------------------------------------------------------------------------
 
 
-def watched(pairs: int, steps: int, has_page: bool) -> None:
-    ratios = []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Seconds of a run's clock in which it was watched, or not, throughout."""
+
+    is_watched: bool
+    start: float
+    end: float
+    cpu: float
+    """Seconds of CPU that the watchers took."""
+
+
+def watched(pairs: int, seconds: float, has_page: bool) -> None:
+    """Train one run, watched and not in turn; each watched window is compared with the means of its neighbours."""
     with TemporaryDirectory() as temporary:
-        for pair in range(pairs):
-            took = {}
-            for is_watched in (pair % 2 == 0, pair % 2 == 1):
-                run = Path(temporary) / f"{pair}-{is_watched}"
-                took[is_watched] = train_run(run, steps, is_watched, has_page)
-            ratios.append(took[True] / took[False])
-            print(f"pair {pair}: {took[False]:.3f} s a step, watched {took[True]:.3f}: {ratios[-1]:.3f}", flush=True)
-    print(f"watched by not: median {median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
-
-
-def train_run(folder: Path, steps: int, is_watched: bool, has_page: bool) -> float:
-    """Train, and return the median seconds of a step, the first ten left out."""
-    folder.mkdir()
-    (folder / "recipe.yaml").write_text(RECIPE.format(steps=steps), encoding="utf-8")
-    run = folder / "runs" / "watched"
-    command = [sys.executable, "-P", "-m", "agym", "run", "recipe.yaml"]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT) as process:
-        while not (run / "metrics.jsonl").exists() and process.poll() is None:
-            time.sleep(0.2)
-        with watching(run, has_page) if is_watched else nullcontext():
+        folder = Path(temporary)
+        (folder / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
+        run = folder / "runs" / "watched"
+        command = [sys.executable, "-P", "-m", "agym", "run", "recipe.yaml"]
+        with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT) as process:
+            wait_for_steps(run / "metrics.jsonl", WARM_STEPS, process)
+            with watching(run, folder / "cache", has_page) as watch:
+                windows = [watch(each % 2 == 1, seconds) for each in range(2 * pairs + 1)]
+            process.send_signal(signal.SIGINT)
             process.wait()
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return median(row["timing_s/step"] for row in rows[10:])
+        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    steps = [mean(seconds_within(rows, each)) for each in windows]
+    ratios = [2 * steps[at] / (steps[at - 1] + steps[at + 1]) for at in range(1, len(steps), 2)]
+    for at, ratio in enumerate(ratios):
+        window = windows[2 * at + 1]
+        cpu = window.cpu / (window.end - window.start)
+        print(f"  {steps[2 * at + 1]:.3f} s a step, not watched {steps[2 * at]:.3f}: {ratio:.3f}; {cpu:.3f} of a core")
+    print(
+        f"watched by not: mean {mean(ratios):.3f}, median {median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+    )
+
+
+def wait_for_steps(path: Path, steps: int, process: subprocess.Popen[bytes]) -> None:
+    while process.poll() is None and not (path.exists() and path.read_bytes().count(b"\n") >= steps):
+        time.sleep(0.2)
+    assert process.returncode is None, "the run has ended"
+
+
+def seconds_within(rows: list[dict[str, Any]], window: Window) -> list[float]:
+    """The seconds of the steps that lie in a window as a whole."""
+    found = [row["timing_s/step"] for row in rows if row["time"] <= window.end]
+    first = next(at for at, row in enumerate(rows) if row["time"] - row["timing_s/step"] >= window.start)
+    return found[first:]
 
 
 @contextmanager
-def watching(run: Path, has_page: bool) -> Iterator[None]:
-    with TemporaryDirectory() as cache, served(run, Path(cache)) as (url, _):
-        if has_page:
-            with browser_page() as page:
+def watching(run: Path, cache: Path, has_page: bool) -> Iterator[Callable[[bool, float], Window]]:
+    """What waits through a window, with the run's page open or not, or with what the page asks."""
+    with served(run, cache) as (url, server), browser_page() as page:
+
+        def watch(is_watched: bool, seconds: float) -> Window:
+            page.goto("about:blank")
+            if is_watched and has_page:
                 shown(page, url, f"#/runs/{run.name}")
-                yield
-            return
-        ended = Event()
-        thread = Thread(target=ask_on, args=(url, run.name, ended))
-        thread.start()
-        yield
-        ended.set()
-        thread.join()
+            started, before = time.time(), cpu_seconds(server)
+            if is_watched and not has_page:
+                ask_on(url, run.name, seconds)
+            else:
+                page.wait_for_timeout(1000 * seconds)
+            return Window(is_watched=is_watched, start=started, end=time.time(), cpu=cpu_seconds(server) - before)
+
+        yield watch
 
 
-def ask_on(url: str, run: str, ended: Event) -> None:
+def cpu_seconds(server: psutil.Process) -> float:
+    """Of the server, and of the browser, which is below this process."""
+    browser = [each for each in psutil.Process().children(recursive=True) if "chrom" in each.name()]
+    times = [each.cpu_times() for each in (server, *browser)]
+    return sum(each.user + each.system for each in times)
+
+
+def ask_on(url: str, run: str, seconds: float) -> None:
     """Ask as the page of a run does."""
-    known = None
-    while not ended.wait(1):
+    known, ends = None, time.monotonic() + seconds
+    while time.monotonic() < ends:
         version = ask(url, f"runs/{run}/changes")["version"]
         if version != known:
             known = version
             keys = ",".join(ask(url, f"runs/{run}")["keys"][:30])
             ask(url, f"runs/{run}/curves", {"keys": keys, "points": 600})
+        time.sleep(1)
 
 
 def main() -> int:
@@ -334,7 +370,7 @@ def main() -> int:
     commands.choices["look"].add_argument("--times", type=int, default=5)
     command = commands.add_parser("watched")
     command.add_argument("--pairs", type=int, default=5)
-    command.add_argument("--steps", type=int, default=40)
+    command.add_argument("--seconds", type=float, default=20, help="of a window")
     command.add_argument("--no-page", action="store_true")
     arguments = parser.parse_args()
     if arguments.command == "make":
@@ -342,7 +378,7 @@ def main() -> int:
     elif arguments.command == "look":
         look(arguments.folder, arguments.times)
     else:
-        watched(arguments.pairs, arguments.steps, not arguments.no_page)
+        watched(arguments.pairs, arguments.seconds, not arguments.no_page)
     return 0
 
 

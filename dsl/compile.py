@@ -172,7 +172,7 @@ class _Phases:
             # whatever the shape's check let pass must not pass unsaid
             wrong += tuple(self._allowed(bound.rejected))
         elif bound.recipe is not None:
-            wrong = _without_echoes([self._with_cause(each, variant, judged) for each in wrong], variant.tree)
+            wrong = _without_echoes([self._with_cause(each, variant) for each in wrong], variant.tree)
         found[:] = _join_secrets(found, wrong, variant.tree)
         if bound.recipe is not None and not has_errors(wrong):
             yield self._lowered(variant, bound, bound.recipe, judged.shape, tuple(left_out))
@@ -219,7 +219,7 @@ class _Phases:
     def _rebased(self, tree: MapNode) -> MapNode:
         return rebase_paths(mark_option_paths(tree, self._path_options), self._way)
 
-    def _with_cause(self, each: Diagnostic, variant: Variant, judged: _Judged) -> Diagnostic:
+    def _with_cause(self, each: Diagnostic, variant: Variant) -> Diagnostic:
         """A mistake in a layer where it stands: in what was laid over it, if it is right without that."""
         at = each.span
         # what was laid over one layer may be right but for what was laid over that

@@ -1,11 +1,13 @@
-"""A run's endpoint with a sampler that says what it is told to, and episodes of the echo world played by commands."""
+"""A run's endpoint with a sampler of scripted replies, and episodes of the echo world played by commands."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +27,22 @@ from agym.runtime.rollout.episode_runner import EpisodeLimits, Player
 from ..policy_endpoint.conftest import Speaker
 
 HORIZON = 6
+
+
+def left_behind(mark: str) -> list[str]:
+    """The processes with a word on their command line; what was killed has a moment to be gone."""
+    deadline = time.monotonic() + 60
+    while (found := _marked(mark.encode())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
+
+
+def _marked(mark: bytes) -> list[str]:
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found += [file.parent.name] if mark in file.read_bytes().split(b"\0") else []
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agym.runtime.rollout.episode import Ending, Episode
 
-from .conftest import OpenScene
+from .conftest import OpenScene, left_behind
 
 pytestmark = pytest.mark.slow
 
@@ -45,25 +45,10 @@ def play(scene: OpenScene, program: str, **settings: Any) -> Episode:
     return asyncio.run(once())
 
 
-def left_behind() -> list[str]:
-    found = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = file.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        found += [file.parent.name] if MARK.encode() in words else []
-    return found
-
-
 @pytest.fixture(autouse=True)
-def nothing_is_left() -> Any:
+def nothing_is_left() -> Iterator[None]:
     yield
-    # what was killed needs a moment to be gone
-    deadline = time.monotonic() + 60
-    while left_behind() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert left_behind() == []
+    assert left_behind(MARK) == []
 
 
 FAULTS: dict[str, tuple[str, str, dict[str, Any]]] = {

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from agym.dsl.model.recipe import HarnessLimits
 from agym.runtime.harness.process import ProcessEnd, run_process
+
+from .conftest import left_behind
 
 pytestmark = pytest.mark.slow
 
@@ -33,26 +34,10 @@ def play(program: str, *, timeout_s: float = 60.0, log_bytes: int = 4096, **limi
     )
 
 
-def left_behind() -> list[str]:
-    found = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = file.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if MARK.encode() in words:
-            found.append(str(file.parent.name))
-    return found
-
-
 @pytest.fixture(autouse=True)
-def nothing_is_left() -> Any:
+def nothing_is_left() -> Iterator[None]:
     yield
-    # what was killed needs a moment to be gone
-    deadline = time.monotonic() + 60
-    while left_behind() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert left_behind() == []
+    assert left_behind(MARK) == []
 
 
 def test_a_task_comes_by_standard_input_and_a_result_by_standard_output() -> None:
