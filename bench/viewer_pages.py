@@ -50,12 +50,13 @@ RECIPE = """
 agym: 1
 name: watched
 extends: quickstart
+agent: {tokens_per_turn: 4}
 schedule: [{stage: exploit, turns: 8, until: step >= 100000}]
 eval: null
 reward: 0 - 0.01 * sampled_tokens
 algorithm: {lr: 1e-9}
 guards: {zero_std_max: null, entropy_min: null}
-checkpoint: {every: 100000, export: false, episodes: all}
+checkpoint: {every: 100000, export: false}
 """
 """It trains at each step, and yet stays as it is: so do the lengths of its replies, and with them its steps."""
 WARM_STEPS = 10

@@ -322,6 +322,10 @@ class Engine:
         settings = self._stage.settings
         prompts = await self._workers.rollout(RolloutWorker.prompts, settings.agent, settings.environments)
         await self._workers.learner(LearnerWorker.offer_prompts, prompts)
+        if settings.agent.harness is None:
+            versions = await self._workers.rollout(RolloutWorker.prompt_versions, settings.agent, settings.environments)
+            for name, version in sorted(versions.items()):
+                self._event(EventKind.PROMPT, f"{name}: {version}", environment=name, version=version)
 
     async def _keep_base(self) -> None:
         """What each round of retraining begins with, the learner as the stage found it, kept for a resume."""

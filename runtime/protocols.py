@@ -103,7 +103,7 @@ class Probe:
 
     sequences: Sequence[Sequence[int]]
     logprobs: Sequence[Floats]
-    """Of `ids[1:]` of each sequence, each given all before it, at temperature 1."""
+    """Of the last tokens of each sequence, each given all before it, at temperature 1."""
     limits: ProbeLimits
 
 

@@ -18,6 +18,7 @@ class EventKind(StrEnum):
     """What happens to a run besides its steps."""
 
     NOTE = "note"
+    PROMPT = "prompt"
     GUARD = "guard"
     ROLL_BACK = "roll_back"
     RESUME = "resume"
@@ -29,7 +30,10 @@ class EventKind(StrEnum):
     @property
     def is_shown(self) -> bool:
         """Whether a person sees it as a note; the rest shows in another way."""
-        return self not in (EventKind.RESUME, EventKind.FAULT, EventKind.WORKER_REPLACED, EventKind.END)
+        return self not in _UNSHOWN
+
+
+_UNSHOWN = (EventKind.PROMPT, EventKind.RESUME, EventKind.FAULT, EventKind.WORKER_REPLACED, EventKind.END)
 
 
 class Reporter(Protocol):

@@ -67,6 +67,8 @@ class Chat:
         self._thinking = thinking
         self._styles: dict[tuple[bool, str, Thoughts], Chat] = {_style_key(thinking, tools, thoughts): self}
         self._break_marks = _break_marks(mark for mark in tokenizer.marks if mark not in _TAGS)
+        self.tools = tuple(tools)
+        """Those that the template shows."""
         self._template = Template(tokenizer, thinking=thinking, tools=[self._clean_json(tool) for tool in tools])
         self.end_of_reply = self._template.end
         """Token that ends a reply; sampling stops at any of `ends`."""

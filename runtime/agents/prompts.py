@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ...dsl.model.recipe import Agent, MemoryKind
 from .messages import Message
@@ -31,6 +34,12 @@ def add_actions(text: str, actions: Sequence[str] | None) -> str:
     more = len(actions) - _MOST_ACTIONS
     listed = [*actions[:_MOST_ACTIONS], *([f"{more} more"] if more > 0 else [])]
     return f"{text}\n{AVAILABLE} {'; '.join(listed)}"
+
+
+def prompt_version(opening: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> str:
+    """Digits that are others once what an agent is sent before its task is: guide, rules, tools."""
+    said = [[[message.role, message.content] for message in opening], [dict(tool) for tool in tools]]
+    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
 def with_paragraphs(*parts: str) -> str:

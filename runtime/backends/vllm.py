@@ -340,7 +340,8 @@ class VllmSampler:
     async def _verify_probe(self, update: WeightUpdate) -> float:
         probe = update.probe
         scores = await asyncio.gather(*(self.score(ids) for ids in probe.sequences))
-        differences = np.abs(np.concatenate(scores) - np.concatenate(list(probe.logprobs)))
+        compared = [found[len(found) - len(known) :] for found, known in zip(scores, probe.logprobs, strict=True)]
+        differences = np.abs(np.concatenate(compared) - np.concatenate(list(probe.logprobs)))
         difference, limit = float(differences.mean()), self._probe_limit or probe.limits.ceiling
         if not difference <= limit:
             raise SyncError(

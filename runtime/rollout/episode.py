@@ -148,6 +148,8 @@ class Episode:
     """Cause, under `env_fault` and `unscored`."""
     opening: tuple[Message, ...] = ()
     """Messages before the first reply."""
+    prompt: str = ""
+    """Version of what stands before its task; empty where another's agent wrote it."""
     faults: tuple[str, ...] = ()
     """Kinds of all faults, by attempt; a retry may have recovered."""
     retries: int = 0

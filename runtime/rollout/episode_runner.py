@@ -71,6 +71,9 @@ class Player:
         stop_ids = tuple(dict.fromkeys((*self.sampling.stop_ids, *chat.ends)))
         return replace(self, chat=chat, format=form, sampling=replace(self.sampling, stop_ids=stop_ids))
 
+    def prompt_version(self, env: EnvSpec) -> str:
+        return prompts.prompt_version(self.format.opening(env.prompt, "", self.prompt), self.chat.tools)
+
 
 @dataclass(slots=True, kw_only=True)
 class _Exchange:
@@ -174,6 +177,7 @@ class EpisodeRunner:
             score=self._score,
             success=self._succeeded,
             opening=self._opening,
+            prompt=self.player.prompt_version(self.env.spec),
             picture=self._picture,
         )
 

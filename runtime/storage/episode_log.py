@@ -129,6 +129,7 @@ def _record(head: Mapping[str, Any], entry: EpisodeEntry) -> dict[str, Any]:
         "total_tokens": episode.total_tokens,
         **_picture(episode.picture),
         **({"dropped_pictures": dropped} if (dropped := _count_dropped(episode)) else {}),
+        **({"prompt": episode.prompt} if episode.prompt else {}),
         **({"judge": list(episode.judge_keys)} if episode.judge_keys else {}),
         **({} if episode.harness is None else {"harness": _harness(episode.harness, f"{group}-{episode.index}")}),
         **({} if entry.training is None else {"training": _training(entry.training.record)}),

@@ -17,6 +17,7 @@ from ...envs.protocol import EnvSpec, TaskInfo
 from ..agents.chat import Chat
 from ..agents.formats import chat_and_format
 from ..agents.messages import Message
+from ..agents.prompts import prompt_version
 from ..data.dataset import Conversation
 from ..data.demonstrations import Demonstrator, append_solution
 from ..errors import RunError, SamplerLost, read_text
@@ -175,10 +176,20 @@ class RolloutWorker:
 
     async def prompts(self, agent: Agent, environments: Mapping[str, Environment]) -> list[tuple[int, ...]]:
         """A prompt for each environment, but for what it would say first."""
+        return [chat.begin(opening) for _, chat, opening in await self._openings(agent, environments)]
+
+    async def prompt_versions(self, agent: Agent, environments: Mapping[str, Environment]) -> dict[str, str]:
+        """The version of each environment's prompt."""
+        found = await self._openings(agent, environments)
+        return {name: prompt_version(opening, chat.tools) for name, chat, opening in found}
+
+    async def _openings(
+        self, agent: Agent, environments: Mapping[str, Environment]
+    ) -> list[tuple[str, Chat, tuple[Message, ...]]]:
         own, found = _text(agent.prompt), []
-        for env in (await self._envs.all(environments)).values():
+        for name, env in (await self._envs.all(environments)).items():
             chat, form = chat_and_format(agent, self._chat, env.spec)
-            found.append(chat.begin(form.opening(env.spec.prompt, "", own)))
+            found.append((name, chat, form.opening(env.spec.prompt, "", own)))
         return found
 
     @deals_work

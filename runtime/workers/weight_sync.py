@@ -15,8 +15,9 @@ __all__ = ["PackedTensor", "ProbeText", "free_cache", "pack_weights", "unpack_we
 PackedTensor = tuple[str, NDArray[np.uint8], Any, Any]
 """Name, bytes, dtype and shape."""
 
-_SEQUENCES, _TOKENS = 2, 24
-"""Of a probe. Both engines compute all of its log-probs at every sync."""
+_SEQUENCES, _TOKENS, _CONTEXT = 2, 32, 8
+"""Of a probe. Both engines compute it at every sync. The first tokens are not compared: without what stood before them
+they surprise a model, and two engines' rounding of so small a probability differs most."""
 
 
 class ProbeText:
@@ -41,8 +42,13 @@ class ProbeText:
             TrainSequence(ids=ids, loss_mask=np.arange(len(ids)) > 0, advantages=np.zeros(len(ids), np.float32))
             for ids in self._windows
         ]
-        logprobs = [each[1:] for each in scorer.logprobs(sequences, 1.0)]
+        logprobs = [each[_skipped(len(each)) :] for each in scorer.logprobs(sequences, 1.0)]
         return Probe(sequences=[ids.tolist() for ids in self._windows], logprobs=logprobs, limits=limits)
+
+
+def _skipped(length: int) -> int:
+    """Tokens that are context alone; of a short sequence its first half."""
+    return max(1, min(_CONTEXT, length // 2))
 
 
 def _windows(sequences: Sequence[NDArray[np.int32]]) -> list[NDArray[np.int32]]:

@@ -231,7 +231,9 @@ class TableSampler:
         if update.checksums != {name: checksum_of(self.table)}:
             raise SyncError("other weights")
         pairs = zip(update.probe.sequences, update.probe.logprobs, strict=True)
-        difference = max(float(np.abs(logprobs_of(self.table, ids) - theirs).mean()) for ids, theirs in pairs)
+        difference = max(
+            float(np.abs(logprobs_of(self.table, ids)[-len(theirs) :] - theirs).mean()) for ids, theirs in pairs
+        )
         if difference > update.probe.limits.floor:
             raise SyncError("other log-probs")
         return SyncProof(compared=1, unproven=(), difference=difference)

@@ -15,6 +15,7 @@ from agym.envs.clients.client import InlineEnv
 from agym.envs.pictures import LARGEST_PICTURE, write_png
 from agym.envs.protocol import Observation, Step
 from agym.runtime.protocols import TrainSequence
+from agym.runtime.reporting import EventKind
 from agym.runtime.rollout.episode import Segment
 from agym.runtime.storage.episode_log import EpisodeEntry, EpisodePurpose, episode_lines, episode_pictures
 from agym.runtime.storage.episode_reader import (
@@ -147,6 +148,18 @@ def test_sampled_and_greedy_episodes_of_an_evaluation_are_told_apart(new_run: An
         modes[each["group"]].add(each["mode"])
     assert set(map(len, modes.values())) == {1}
     assert not any("training" in each for each in records)
+
+
+def test_a_run_and_its_episodes_record_the_version_of_their_prompt(new_run: Any) -> None:
+    found = []
+    for settings in ((), ("seed=5",), ("agent.format=react",)):
+        run, events = new_run(*settings, text=LEARNS), []
+        run.reporter.event = lambda kind, text, kept=events, **facts: kept.append((kind, text))
+        run.go()
+        (version,) = {each["prompt"] for records in episodes_of(run.root).values() for each in records}
+        assert [text for kind, text in events if kind is EventKind.PROMPT] == [f"echo: {version}"]
+        found.append(version)
+    assert found[0] == found[1] != found[2]
 
 
 def test_demonstrations_are_sampled_and_say_what_they_are(new_run: Any) -> None:

@@ -37,10 +37,20 @@ def test_prompts_are_the_text_until_something_was_learned_from() -> None:
     assert probe.limits is LIMITS
 
 
-def test_a_long_episode_gives_its_end() -> None:
+def test_a_long_episode_gives_its_end_and_the_first_of_it_are_context_alone() -> None:
     text = ProbeText()
     text.note_learned([learned(*range(500))])
-    assert text.score(Scorer(), LIMITS).sequences == [list(range(476, 500))]
+    probe = text.score(Scorer(), LIMITS)
+    assert probe.sequences == [list(range(468, 500))]
+    assert [-each for each in probe.logprobs[0].tolist()] == list(range(476, 500))
+
+
+def test_of_a_short_text_half_is_compared() -> None:
+    text = ProbeText()
+    text.note_learned([learned(*range(7))])
+    probe = text.score(Scorer(), LIMITS)
+    assert probe.sequences == [[1, 2, 3, 4, 5, 6]]
+    assert probe.logprobs[0].tolist() == [-4, -5, -6]
 
 
 def test_what_is_too_short_to_score_is_no_text() -> None:

@@ -19,6 +19,8 @@ export class LineChart {
     Object.assign(this, { title, x, xLabel, series, borders, flags, onPick, height, carries });
     this.at = Infinity;
     this.plot = null;
+    this.isSeen = true;
+    this.isBehind = false;
     this.canvas = h("div", { class: "plot" });
     this.legend = h("div", { class: "legend", "aria-hidden": "true" });
     this.readout = h("p", { class: "readout", "aria-hidden": "true" });
@@ -49,6 +51,7 @@ export class LineChart {
     canvas.addEventListener("keydown", (event) => this.onKey(event));
     canvas.addEventListener("focus", () => this.show(Math.min(this.at, this.x.length - 1)));
     new ResizeObserver(() => this.resize()).observe(canvas);
+    new IntersectionObserver((found) => this.see(found[found.length - 1].isIntersecting)).observe(this.element);
     const again = () => this.canvas.isConnected && this.draw();
     document.addEventListener("themechange", again);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
@@ -56,8 +59,29 @@ export class LineChart {
 
   update(data) {
     Object.assign(this, data);
-    this.draw();
+    if (this.isSeen) this.renew();
+    else this.isBehind = true;
     this.fillTable();
+  }
+
+  // What nobody sees is drawn when somebody does.
+  see(isSeen) {
+    this.isSeen = isSeen;
+    if (isSeen && this.isBehind) this.renew();
+  }
+
+  // Of the same series only the values are new, which is far less work than a new plot.
+  renew() {
+    this.isBehind = false;
+    if (!this.plot || this.form !== this.formOf()) this.draw();
+    else {
+      this.plot.setData(this.layOut().data);
+      this.showRange();
+    }
+  }
+
+  formOf() {
+    return JSON.stringify(this.series.map((each) => [each.name, each.kind, hasExtremes(each), isSingle(each)]));
   }
 
   draw() {
@@ -72,6 +96,7 @@ export class LineChart {
 
   makePlot() {
     const { data, drawn, bands } = this.layOut();
+    this.form = this.formOf();
     let pressed = null;
     this.plot = new globalThis.uPlot(
       {
@@ -92,8 +117,12 @@ export class LineChart {
     this.plot.over.addEventListener("click", (event) => {
       if (pressed !== null && Math.abs(event.clientX - pressed) < 4) this.pick(this.plot.cursor.idx);
     });
-    this.at = Math.min(this.at, this.x.length - 1);
     this.canvas.setAttribute("aria-valuemin", "0");
+    this.showRange();
+  }
+
+  showRange() {
+    this.at = Math.min(this.at, this.x.length - 1);
     this.canvas.setAttribute("aria-valuemax", String(this.x.length - 1));
     this.tell(this.at);
   }
@@ -105,11 +134,10 @@ export class LineChart {
       const color = this.colorOf(at);
       const points = each.kind === "points";
       const paths = points ? () => null : each.kind === "steps" ? globalThis.uPlot.paths.stepped({ align: 1 }) : undefined;
-      const single = each.last.filter((value) => value !== null).length < 2;
       data.push(each.last);
       drawn.push({
         stroke: color, width: 1.5, dash: DASHES[at % DASHES.length], spanGaps: true, paths,
-        points: { show: points || single, size: 7, fill: at % 2 ? this.paper() : color, stroke: color },
+        points: { show: points || isSingle(each), size: 7, fill: at % 2 ? this.paper() : color, stroke: color },
       });
       if (points || !hasExtremes(each)) return;
       data.push(each.low, each.high);
@@ -244,6 +272,10 @@ function legendOf(each, at) {
     ? svg("circle", { cx: 12, cy: 6, r: 4, fill: at % 2 ? "none" : "currentColor", stroke: "currentColor", "stroke-width": 1.5 })
     : svg("line", { x1: 0, x2: 24, y1: 6, y2: 6, stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": DASHES[at % DASHES.length].join(" ") });
   return h("span", { class: "key" }, svg("svg", { class: `c${at % 6}`, width: 24, height: 12 }, line), h("span", {}, each.name));
+}
+
+function isSingle(each) {
+  return each.last.filter((value) => value !== null).length < 2;
 }
 
 function hasExtremes(each) {

@@ -64,6 +64,7 @@ export class EpisodeView {
       ["advantage", episode.advantage === null ? orMissing(null) : numberOf(episode.advantage)],
       ["trained on", yesOrNo(episode.kept) + (training.reason ? ` (${training.reason})` : "")],
       ["weights version", orMissing(versions)],
+      ...(record.prompt ? [["prompt version", record.prompt]] : []),
       ["tokens", `${numberOf(episode.sampled_tokens)} sampled of ${numberOf(episode.total_tokens)}`],
       ["seconds", secondsOf(episode.seconds)],
       ...(record.fault ? [["fault", record.fault]] : []),

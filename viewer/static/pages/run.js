@@ -47,10 +47,16 @@ export async function showRun({ root, parameters, query, signal, title }) {
     { key: "x", text: "the next x axis: step, tokens, time", run: () => chooseAxis(nextAxis()) },
   ]);
   follow(run, signal, async () => {
+    const before = countsBelow();
     described = await getJson(["runs", run], {}, signal);
     await draw();
-    if (!below.contains(document.activeElement)) drawBelow();
+    // shares of the time change a little with each step, and are drawn anew with what is rarer
+    if (before !== countsBelow() && !below.contains(document.activeElement)) drawBelow();
   });
+
+  function countsBelow() {
+    return [described.evals, described.events, described.stages, described.plan, described.ops].map((each) => each.length).join();
+  }
 
   function axisChoice() {
     return h("fieldset", { class: "choice" }, h("legend", {}, "x axis"), Object.keys(AXIS_LABELS).map((each) =>
@@ -84,7 +90,7 @@ export async function showRun({ root, parameters, query, signal, title }) {
     for (const chart of wanted) {
       const data = dataOf(chart, got, evals, place);
       data.borders = stages.slice(1).map((stage) => ({ at: place(stage.from), name: stage.name })).filter(({ at }) => at !== null);
-      data.flags = events.filter(({ kind, total_step: step }) => !["note", "end"].includes(kind) && step !== null).map((event) => ({ ...event, at: place(event.total_step) })).filter(({ at }) => at !== null);
+      data.flags = events.filter(({ kind, total_step: step }) => !["note", "prompt", "end"].includes(kind) && step !== null).map((event) => ({ ...event, at: place(event.total_step) })).filter(({ at }) => at !== null);
       if (!drawn.has(chart.title)) {
         const onPick = (at) => pick(drawn.get(chart.title).steps[at]);
         const csv = chart.keys.length ? urlOf(["runs", run, "curves.csv"], { keys: chart.keys.join(",") }) : null;
