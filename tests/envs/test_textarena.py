@@ -248,7 +248,7 @@ def test_an_opponent_that_does_not_answer_is_a_fault_and_no_win() -> None:
         ({"game": "Tak-v0"}, "moves of 'Tak-v0' cannot be listed"),
         ({"game": "TicTacToe-v0", "players": 3}, "with 3 players"),
         ({"game": "TicTacToe-v0", "kwargs": {"size": 4}}, "cannot begin"),
-        ({"game": "TicTacToe-v0", "opponent": "policy"}, "one of random, lookahead"),
+        ({"game": "TicTacToe-v0", "opponent": "nobody"}, "one of random, lookahead, policy, earlier"),
         ({"game": "TicTacToe-v0", "opponent": "strong"}, "opponent"),
         ({"game": "TicTacToe-v0", "opponent": {"url": "here"}}, "opponent"),
     ],
