@@ -25,7 +25,7 @@ from ..backends.hf_models import UnknownWord
 from ..errors import RunError, StepRefused
 from ..rollout.env_calls import ConcurrencyLimits, ConnectedEnv, open_session, validated, with_deadline, with_retries
 from ..rollout.episode import Ending, Episode, Segment, Task, Turn
-from ..rollout.episode_runner import EpisodeLimits
+from ..rollout.player import EpisodeLimits
 from ..rollout.token_buffer import TokenBuffer
 from ..seeds import derive
 from .dataset import Conversation

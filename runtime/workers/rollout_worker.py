@@ -19,7 +19,7 @@ from ..agents.formats import chat_and_format
 from ..agents.messages import Message
 from ..data.dataset import Conversation
 from ..data.demonstrations import Demonstrator, append_solution
-from ..errors import RunError, SamplerLost, read_text
+from ..errors import RunError, SamplerLost, StepRefused, read_text
 from ..harness.registry import load_harness
 from ..harness.runner import HarnessRunner
 from ..harness.running import RunningEndpoint
@@ -34,11 +34,11 @@ from ..protocols import (
     SyncProof,
     WeightUpdate,
 )
-from ..rollout.env_calls import ConcurrencyLimits
+from ..rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from ..rollout.env_connections import OpenEnvs, stop_on_env_error
 from ..rollout.episode import Episode, Group, Task
-from ..rollout.episode_runner import EpisodeLimits, Player
 from ..rollout.groups import GroupRequest, play_groups, run_in_slots
+from ..rollout.player import EpisodeLimits, Player
 from ..rollout.task_sampler import select_tasks
 from ..seeds import derive
 from .division import deals_work
@@ -136,7 +136,10 @@ class RolloutWorker:
             voice=lambda spec: chat_and_format(agent, self._chat, spec),
         )
         envs = await self._envs.all(style.environments)
-        play_one = None if agent.harness is None else await self._harness_runner(player, style, agent, agent.harness)
+        play_one = None
+        if agent.harness is not None:
+            _refuse_seats(envs)
+            play_one = await self._harness_runner(player, style, agent, agent.harness)
         with _sampling():
             if not self._plays:
                 # what was cached while measuring or before a restart must not decide the last bits of what is sampled
@@ -278,6 +281,16 @@ def _sampling() -> Iterator[None]:
         raise SamplerLost(f"sampler: {error}; resume to start it anew") from error
     except SyncError as error:
         raise RunError(f"sync: {error}") from error
+
+
+def _refuse_seats(envs: Mapping[str, ConnectedEnv]) -> None:
+    for name, env in envs.items():
+        if env.spec.models:
+            raise StepRefused(
+                f"environment '{name}' has other seats played in the form of our own agent, which 'agent.harness' "
+                "replaces; serve the opponent by 'agym serve', and write its address as the option 'opponent', "
+                "{url: ..., model: ...}"
+            )
 
 
 def _listed(selection: TaskSelection) -> tuple[str, ...] | None:

@@ -26,7 +26,7 @@ from agym.runtime.errors import RunError, StepRefused
 from agym.runtime.reporting import SilentReporter
 from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from agym.runtime.rollout.episode import Ending, Episode, Task
-from agym.runtime.rollout.episode_runner import EpisodeLimits
+from agym.runtime.rollout.player import EpisodeLimits
 from agym.runtime.storage.episode_reader import TRAIN_LOG
 from agym.viewer.tags.messages import export_lines
 

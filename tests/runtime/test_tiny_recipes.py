@@ -24,7 +24,7 @@ from agym.runtime.agents.chat import Chat
 from agym.runtime.backends.hf_models import load_tokenizer
 from agym.runtime.rollout.env_connections import EnvConnector, OpenEnvs
 from agym.runtime.rollout.episode import Ending, Episode, Task
-from agym.runtime.rollout.episode_runner import EpisodeLimits
+from agym.runtime.rollout.player import EpisodeLimits
 from agym.runtime.workers.build import prepare_model
 from agym.runtime.workers.rollout_worker import DemonstrationSettings, RolloutWorker, give_seeds
 
