@@ -137,10 +137,10 @@ class OtherSeats:
             return self._player.sampler
         if self._player.earlier is None:
             raise StepRefused(_NO_EARLIER)
-        return self._player.earlier
+        return self._player.earlier(self._seed) or self._player.sampler
 
 
 _NO_EARLIER = (
-    "there is no earlier checkpoint to play against here; serve one by 'agym serve', and write its address as the "
-    "opponent, {url: ..., model: ...}"
+    "an earlier checkpoint plays only in a run on a CPU under 'hardware.launcher: inline' whose 'checkpoint.export' is "
+    "true; elsewhere serve one by 'agym serve', and write its address as the option 'opponent', {url: ..., model: ...}"
 )

@@ -52,8 +52,8 @@ class Player:
     voice: Callable[[EnvSpec], tuple[Chat, AgentFormat]] | None = None
     """Chat and format for an environment with tools of its own."""
 
-    earlier: Sampler | None = None
-    """Weights of an earlier checkpoint, for seats that are not the agent's."""
+    earlier: Callable[[int], Sampler | None] | None = None
+    """Gives by a seed an earlier checkpoint, for seats that are not the agent's; None while nothing was saved."""
 
     def for_env(self, env: EnvSpec) -> Player:
         if self.voice is None or not env.tools:

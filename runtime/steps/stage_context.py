@@ -198,6 +198,7 @@ def play_settings(context: StageContext, episodes: int, sampling: SamplingSettin
         timeouts=context.plan.rollout,
         slots=context.plan.rollout.slots or episodes,
         tokens_per_turn=int(context.value(context.stage.agent.tokens_per_turn)),
+        total_step=context.progress.total_step,
     )
 
 

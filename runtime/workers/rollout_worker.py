@@ -18,7 +18,7 @@ from ..agents.chat import Chat
 from ..agents.formats import chat_and_format
 from ..agents.messages import Message
 from ..data.dataset import Conversation
-from ..data.demonstrations import Demonstrator, append_solution
+from ..data.demonstrations import Demonstrator, NoSolution, append_solution
 from ..errors import RunError, SamplerLost, StepRefused, read_text
 from ..harness.registry import load_harness
 from ..harness.runner import HarnessRunner
@@ -34,6 +34,7 @@ from ..protocols import (
     SyncProof,
     WeightUpdate,
 )
+from ..rollout.earlier import EarlierCheckpoints
 from ..rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from ..rollout.env_connections import OpenEnvs, stop_on_env_error
 from ..rollout.episode import Episode, Group, Task
@@ -57,6 +58,8 @@ class PlaySettings:
     slots: int
     tokens_per_turn: int = 512
     """As the recipe has it at this step; the longest reply to a harness."""
+    total_step: int = 0
+    """Steps of the run so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +89,15 @@ class RolloutWorker:
         encode: Callable[[str], list[int]],
         envs: OpenEnvs,
         clock: Callable[[], float],
+        earlier: EarlierCheckpoints | None = None,
     ) -> None:
+        """`earlier` plays the seats of earlier checkpoints; None where there is no run to have any."""
         self.sampler = sampler
         self._chat = chat
         self._encode = encode
         self._envs = envs
         self._clock = clock
+        self._earlier = earlier
         self._plays = 0
         """Under way; several where groups are handed out one by one, or weights change in flight."""
         self._concurrency = ConcurrencyLimits.of(Rollout())
@@ -134,6 +140,7 @@ class RolloutWorker:
             guided=agent.guided,
             shows_actions=bool(agent.show_actions),
             voice=lambda spec: chat_and_format(agent, self._chat, spec),
+            earlier=None if self._earlier is None else self._earlier.choose,
         )
         envs = await self._envs.all(style.environments)
         play_one = None
@@ -144,6 +151,8 @@ class RolloutWorker:
             if not self._plays:
                 # what was cached while measuring or before a restart must not decide the last bits of what is sampled
                 await self.sampler.forget()
+                if self._earlier is not None:
+                    await self._earlier.stand_at(style.total_step)
             self._plays += 1
             try:
                 return await play_groups(player, envs, orders, style.slots, seen, turn, play_one)
@@ -187,12 +196,12 @@ class RolloutWorker:
     @deals_work
     async def demonstrate(
         self, tasks: Sequence[tuple[Task, int]], style: DemonstrationSettings, limits: EpisodeLimits
-    ) -> list[Episode]:
-        """Play a demonstration of each task with its seed."""
+    ) -> list[Episode | None]:
+        """Play a demonstration of each task with its seed; None for one that the expert has no solution of."""
         envs = await self._envs.all(style.environments)
         demonstrators = {name: self._demonstrator(style, env.spec) for name, env in envs.items()}
         jobs = [
-            partial(demonstrators[name].attempt, envs[name], task, limits, seed)
+            partial(_show_task, demonstrators[name], envs[name], task, limits, seed)
             for task, seed in tasks
             for name in [task.environment]
         ]
@@ -265,8 +274,19 @@ class RolloutWorker:
     async def close(self) -> None:
         if self._endpoint is not None:
             await self._endpoint.close()
+        if self._earlier is not None:
+            await self._earlier.close()
         await self.sampler.close()
         await self._envs.close()
+
+
+async def _show_task(
+    demonstrator: Demonstrator, env: ConnectedEnv, task: Task, limits: EpisodeLimits, seed: int
+) -> Episode | None:
+    try:
+        return await demonstrator.attempt(env, task, limits, seed)
+    except NoSolution:
+        return None
 
 
 _COMMANDS = 4096

@@ -199,7 +199,7 @@ def test_all_episodes_of_a_group_meet_the_same_chance(tokenizer: Any) -> None:
 
 def test_an_earlier_checkpoint_is_another_sampler(tokenizer: Any) -> None:
     now, earlier = Voice(tokenizer, lambda text: "2"), Voice(tokenizer, lambda text: "3")
-    player = replace(player_of(now, tokenizer), earlier=earlier)  # type: ignore[arg-type]
+    player = replace(player_of(now, tokenizer), earlier=lambda seed: earlier)  # type: ignore[arg-type,return-value]
     episode = played(player, lambda: Duel(Seat(name="player 0", model=SeatModel.EARLIER)))
     assert {turn.observation for turn in episode.turns} == {"heard 3"}
     assert episode.seats[0].model == "earlier"
@@ -208,7 +208,7 @@ def test_an_earlier_checkpoint_is_another_sampler(tokenizer: Any) -> None:
 
 def test_without_an_earlier_checkpoint_the_way_out_is_told(tokenizer: Any) -> None:
     player = player_of(Voice(tokenizer, plays), tokenizer)
-    with pytest.raises(StepRefused, match=r"no earlier checkpoint .* 'agym serve'"):
+    with pytest.raises(StepRefused, match=r"an earlier checkpoint plays only .* 'agym serve'"):
         played(player, lambda: Duel(Seat(name="player 0", model=SeatModel.EARLIER)))
 
 
