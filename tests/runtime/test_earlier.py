@@ -30,7 +30,7 @@ class Saved:
     started: list[Engine] = field(default_factory=list)
 
     def list_models(self, step: int) -> Sequence[SavedModel]:
-        steps = [at for at in range(10, step, 10)][-2:]
+        steps = list(range(10, step, 10))[-2:]
         return [SavedModel(step=at, folder=Path(f"step-{at}"), version=3 * at) for at in steps]
 
     def start(self, model: SavedModel) -> Engine:
