@@ -18,11 +18,15 @@ from ..seeds import derive
 from .episode import SeatReport
 from .player import EpisodeLimits, Player
 
-__all__ = ["OtherSeats"]
+__all__ = ["NO_EARLIER", "OtherSeats"]
 
 Send = Callable[[str], Awaitable[Step]]
 """Takes an action of whoever is to move."""
 
+NO_EARLIER = (
+    "an earlier checkpoint plays only in a run on a CPU under 'hardware.launcher: inline' whose 'checkpoint.export' is "
+    "true; elsewhere serve one by 'agym serve', and write its address as the option 'opponent', {url: ..., model: ...}"
+)
 _NO_MOVE = ""
 """What is sent for a reply without an action: a wrong move, which the environment answers as it does anybody's."""
 
@@ -136,11 +140,5 @@ class OtherSeats:
         if seat.model is SeatModel.POLICY:
             return self._player.sampler
         if self._player.earlier is None:
-            raise StepRefused(_NO_EARLIER)
+            raise StepRefused(NO_EARLIER)
         return self._player.earlier(self._seed) or self._player.sampler
-
-
-_NO_EARLIER = (
-    "an earlier checkpoint plays only in a run on a CPU under 'hardware.launcher: inline' whose 'checkpoint.export' is "
-    "true; elsewhere serve one by 'agym serve', and write its address as the option 'opponent', {url: ..., model: ...}"
-)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...dsl.model.algorithm import LossOn
 from ...dsl.model.recipe import Agent, Environment, Harness, Rollout, TaskSelection
-from ...envs.protocol import EnvSpec, TaskInfo
+from ...envs.protocol import EnvSpec, SeatModel, TaskInfo
 from ..agents.chat import Chat
 from ..agents.formats import chat_and_format
 from ..agents.messages import Message
@@ -39,6 +39,7 @@ from ..rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from ..rollout.env_connections import OpenEnvs, stop_on_env_error
 from ..rollout.episode import Episode, Group, Task
 from ..rollout.groups import GroupRequest, play_groups, run_in_slots
+from ..rollout.other_seats import NO_EARLIER
 from ..rollout.player import EpisodeLimits, Player
 from ..rollout.task_sampler import select_tasks
 from ..seeds import derive
@@ -143,9 +144,9 @@ class RolloutWorker:
             earlier=None if self._earlier is None else self._earlier.choose,
         )
         envs = await self._envs.all(style.environments)
+        _check_seats(envs, agent, has_earlier=self._earlier is not None)
         play_one = None
         if agent.harness is not None:
-            _refuse_seats(envs)
             play_one = await self._harness_runner(player, style, agent, agent.harness)
         with _sampling():
             if not self._plays:
@@ -303,9 +304,12 @@ def _sampling() -> Iterator[None]:
         raise RunError(f"sync: {error}") from error
 
 
-def _refuse_seats(envs: Mapping[str, ConnectedEnv]) -> None:
+def _check_seats(envs: Mapping[str, ConnectedEnv], agent: Agent, *, has_earlier: bool) -> None:
+    """Refuse environments with seats that nobody here can play."""
     for name, env in envs.items():
-        if env.spec.models:
+        if SeatModel.EARLIER in env.spec.models and not has_earlier:
+            raise StepRefused(f"environment '{name}': {NO_EARLIER}")
+        if env.spec.models and agent.harness is not None:
             raise StepRefused(
                 f"environment '{name}' has other seats played in the form of our own agent, which 'agent.harness' "
                 "replaces; serve the opponent by 'agym serve', and write its address as the option 'opponent', "

@@ -8,18 +8,20 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from agym.dsl.model.recipe import Agent, Format, Rollout
+from agym.dsl.model.recipe import Agent, Environment, Format, Harness, Rollout
 from agym.envs.clients.client import InlineEnv
-from agym.envs.protocol import Env, EnvSpec, Observation, Runs, Score, Seat, SeatModel, Status, Step
+from agym.envs.protocol import Env, EnvClient, EnvSpec, Observation, Runs, Score, Seat, SeatModel, Status, Step
 from agym.runtime.agents.chat import Chat
 from agym.runtime.agents.formats import chat_and_format
 from agym.runtime.errors import StepRefused
 from agym.runtime.learning.metrics import rollout_metrics
 from agym.runtime.protocols import FinishReason, Sampled, SampleRequest, SamplingSettings
 from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv
+from agym.runtime.rollout.env_connections import OpenEnvs
 from agym.runtime.rollout.episode import Ending, Episode, Task
 from agym.runtime.rollout.groups import play_episode
 from agym.runtime.rollout.player import EpisodeLimits, Player
+from agym.runtime.workers.rollout_worker import PlaySettings, RolloutWorker
 
 OTHER = Seat(name="player 0", model=SeatModel.POLICY)
 
@@ -210,6 +212,38 @@ def test_without_an_earlier_checkpoint_the_way_out_is_told(tokenizer: Any) -> No
     player = player_of(Voice(tokenizer, plays), tokenizer)
     with pytest.raises(StepRefused, match=r"an earlier checkpoint plays only .* 'agym serve'"):
         played(player, lambda: Duel(Seat(name="player 0", model=SeatModel.EARLIER)))
+
+
+@pytest.mark.parametrize(
+    ("model", "agent", "reason"),
+    [
+        (SeatModel.POLICY, Agent(harness=Harness(command=("agent",))), "'agent.harness' replaces"),
+        (SeatModel.EARLIER, Agent(), "an earlier checkpoint plays only"),
+    ],
+)
+def test_seats_that_nobody_here_can_play_are_refused_before_anything_is_played(
+    tokenizer: Any, model: SeatModel, agent: Agent, reason: str
+) -> None:
+    class Needing(Duel):
+        spec = replace(Duel.spec, models=(model,))
+
+    async def opened(name: str, settings: Environment) -> EnvClient:
+        return InlineEnv(Needing)
+
+    async def go() -> None:
+        sampler: Any = Voice(tokenizer, plays)
+        worker = RolloutWorker(sampler, Chat(tokenizer), tokenizer.encode, OpenEnvs(opened), lambda: 0.0)
+        style = PlaySettings(
+            agent=agent,
+            environments={"duel": Environment(use="duel")},
+            sampling=SamplingSettings(),
+            timeouts=Rollout(),
+            slots=1,
+        )
+        with pytest.raises(StepRefused, match=f"environment 'duel'.*{reason}.*agym serve"):
+            await worker.play([], style, lambda episode: None)
+
+    asyncio.run(go())
 
 
 def test_an_episode_that_is_over_before_the_agents_turn_is_a_fault(tokenizer: Any) -> None:
