@@ -23,9 +23,9 @@ from .dsl.planning.memory import kv_bytes_per_token
 from .dsl.planning.speeds import ASSUMED, SPEEDS, Speed, iteration_seconds, pass_seconds
 from .runtime.protocols import TrainSequence
 from .runtime.rollout.episode import Task
-from .runtime.rollout.episode_runner import EpisodeLimits
 from .runtime.rollout.group_queue import GroupQueue, TurnLengths
 from .runtime.rollout.groups import GroupRequest
+from .runtime.rollout.player import EpisodeLimits
 from .runtime.workers.division import divide
 
 __all__ = ["Lengths", "Played", "Simulation", "StepTimes", "simulate", "simulate_play"]

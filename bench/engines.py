@@ -24,8 +24,8 @@ from agym.runtime.engine import Engine
 from agym.runtime.protocols import Sampler, SamplerSettings, SamplingSettings
 from agym.runtime.reporting import Reporter, SilentReporter
 from agym.runtime.rollout.env_connections import EnvConnector, OpenClient, OpenEnvs
-from agym.runtime.rollout.episode_runner import EpisodeLimits
 from agym.runtime.rollout.groups import GroupRequest
+from agym.runtime.rollout.player import EpisodeLimits
 from agym.runtime.rollout.task_sampler import TaskPool
 from agym.runtime.seeds import derive
 from agym.runtime.storage.run_folder import RunFolder

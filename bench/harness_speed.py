@@ -33,8 +33,8 @@ from agym.runtime.policy_endpoint.policy import Policy
 from agym.runtime.protocols import FinishReason, Sampled, SampleRequest, SamplingSettings
 from agym.runtime.rollout.env_connections import EnvConnector, OpenEnvs
 from agym.runtime.rollout.episode import Episode
-from agym.runtime.rollout.episode_runner import EpisodeLimits
 from agym.runtime.rollout.groups import GroupRequest
+from agym.runtime.rollout.player import EpisodeLimits
 from agym.runtime.rollout.task_sampler import TaskPool
 from agym.runtime.seeds import derive
 from agym.runtime.storage.run_folder import RunFolder

@@ -46,8 +46,8 @@ from agym.dsl.model.plan import Role, Worker
 from agym.dsl.model.recipe import Agent, Rollout
 from agym.runtime.protocols import SamplingSettings, TrainSequence
 from agym.runtime.rollout.episode import Ending, Episode, Group, Segment, Task, Turn
-from agym.runtime.rollout.episode_runner import EpisodeLimits
 from agym.runtime.rollout.groups import GroupRequest
+from agym.runtime.rollout.player import EpisodeLimits
 from agym.runtime.seeds import derive
 from agym.runtime.workers.division import divide
 from agym.runtime.workers.ray_actors import Played, Said

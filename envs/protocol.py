@@ -30,6 +30,8 @@ __all__ = [
     "Reached",
     "Runs",
     "Score",
+    "Seat",
+    "SeatModel",
     "Session",
     "Status",
     "Step",
@@ -86,15 +88,36 @@ class Status(StrEnum):
     """Not understood; the observation says what is."""
 
 
+class SeatModel(StrEnum):
+    """Which model of the run plays a seat that is not the agent's."""
+
+    POLICY = "policy"
+    """The weights that play the agent, as they are now."""
+    EARLIER = "earlier"
+    """Those of an earlier checkpoint of the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """Another player in an episode, whom a model of the run plays."""
+
+    name: str
+    """Its turns are one conversation."""
+    model: SeatModel
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What the agent is shown."""
+    """What the agent is shown, or the player of another seat."""
 
     text: str
     valid_actions: tuple[str, ...] | None = None
     """Every action possible now, where the environment can list them."""
     picture: bytes | None = field(default=None, repr=False, compare=False)
     """A PNG of what is seen, for people who watch; agents are given the text alone."""
+    seat: Seat | None = None
+    """Whose turn it is, where it is not the agent's: the next action is that player's, and the agent is not shown
+    this. Only an environment whose spec names `models` has such turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +210,8 @@ class EnvSpec:
     """What replaces `prompt` where the agent gets the tools from its chat template."""
     free_text: bool = False
     """Whether every text is a turn, as in a conversation: none is malformed, and one may end the episode."""
+    models: tuple[SeatModel, ...] = ()
+    """Models that play other seats, which whoever plays must have."""
 
 
 START_S = 300.0

@@ -15,7 +15,21 @@ from math import inf, isfinite
 from typing import Any, TypeVar
 
 from .pictures import LARGEST_PICTURE, is_picture
-from .protocol import TOOL_NAME, EnvSpec, Json, Observation, Reached, Runs, Score, Status, Step, TaskInfo, ToolSchema
+from .protocol import (
+    TOOL_NAME,
+    EnvSpec,
+    Json,
+    Observation,
+    Reached,
+    Runs,
+    Score,
+    Seat,
+    SeatModel,
+    Status,
+    Step,
+    TaskInfo,
+    ToolSchema,
+)
 
 __all__ = [
     "PROTOCOL",
@@ -150,16 +164,26 @@ class Fields:
 
 def observation_to(observation: Observation) -> dict[str, Json]:
     picture = {} if observation.picture is None else {"picture": b64encode(observation.picture).decode("ascii")}
-    return {"text": observation.text, "valid_actions": observation.valid_actions, **picture}
+    seat = observation.seat
+    turn = {} if seat is None else {"seat": {"name": seat.name, "model": seat.model.value}}
+    return {"text": observation.text, "valid_actions": observation.valid_actions, **picture, **turn}
 
 
 def observation_from(data: object) -> Observation:
     fields = Fields(data, "observation")
     valid_actions = fields.texts("valid_actions") if fields.has("valid_actions") else None
     picture = _picture_from(fields.text("picture")) if fields.has("picture") else None
-    observation = Observation(text=fields.text("text"), valid_actions=valid_actions, picture=picture)
+    seat = _seat_from(fields.table("seat")) if fields.has("seat") else None
+    observation = Observation(text=fields.text("text"), valid_actions=valid_actions, picture=picture, seat=seat)
     fields.done()
     return observation
+
+
+def _seat_from(data: object) -> Seat:
+    fields = Fields(data, "seat")
+    seat = Seat(name=fields.text("name"), model=fields.choice("model", SeatModel))
+    fields.done()
+    return seat
 
 
 def _picture_from(text: str) -> bytes:
@@ -207,6 +231,7 @@ def spec_to(spec: EnvSpec) -> dict[str, Json]:
         **({"tools": _tools_to(spec.tools)} if spec.tools else {}),
         **({"tool_prompt": spec.tool_prompt} if spec.tool_prompt else {}),
         **({"free_text": True} if spec.free_text else {}),
+        **({"models": [model.value for model in spec.models]} if spec.models else {}),
     }
 
 
@@ -230,9 +255,14 @@ def spec_from(data: object) -> EnvSpec:
         tools=_tools_from(fields.items("tools")) if fields.has("tools") else (),
         tool_prompt=fields.text("tool_prompt") if fields.has("tool_prompt") else "",
         free_text=fields.has("free_text") and fields.flag("free_text"),
+        models=_models_from(fields.texts("models")) if fields.has("models") else (),
     )
     fields.done()
     return spec
+
+
+def _models_from(names: Sequence[str]) -> tuple[SeatModel, ...]:
+    return tuple(Fields({"model": name}, "spec").choice("model", SeatModel) for name in names)
 
 
 def _tools_from(data: Sequence[object]) -> tuple[ToolSchema, ...]:

@@ -10,8 +10,8 @@ from agym.dsl.compile import compile_recipe
 from agym.dsl.model.plan import Plan
 from agym.dsl.source import Source
 from agym.runtime.rollout.episode import Task
-from agym.runtime.rollout.episode_runner import EpisodeLimits
 from agym.runtime.rollout.groups import GroupRequest
+from agym.runtime.rollout.player import EpisodeLimits
 from agym.simulation import Lengths, StepTimes, simulate, simulate_play
 
 from .conftest import Agym

@@ -129,6 +129,7 @@ async def _choose_task(client: EnvClient, spec: EnvSpec, arguments: argparse.Nam
 
 
 async def play_at_terminal(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    from ...envs.clients.seated import seat_by_chance
     from ...envs.errors import EnvError
     from ...viewer.play.table import Table
 
@@ -145,7 +146,7 @@ async def play_at_terminal(arguments: argparse.Namespace, shell: Shell) -> Exit:
             task=task,
             seed=arguments.seed,
             client=client,
-            session=await client.open(task.id, arguments.seed),
+            session=await seat_by_chance(await client.open(task.id, arguments.seed), spec),
             clock=time.perf_counter,
         )
         try:

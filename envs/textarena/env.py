@@ -12,11 +12,11 @@ from typing import Any
 
 from ..errors import BadOption, EnvFault, EpisodeOver, UnknownTask
 from ..options import read_options
-from ..protocol import Env, EnvSpec, Json, Observation, Status, Step, parse_numbered
+from ..protocol import Env, EnvSpec, Json, Observation, Seat, SeatModel, Status, Step, parse_numbered
 from .dice import Dice
 from .games import MOVELESS, Table, family_of, find_players, set_up
 from .moves import is_refused, legal_moves
-from .opponents import lookahead, make_opponent
+from .opponents import PROGRAMS, lookahead, make_opponent, name_of
 from .options import TextArenaOptions
 from .positions import POSITIONS
 
@@ -51,7 +51,12 @@ class TextArena(Env):
         self._opponents = tuple(map(make_opponent, self._options.opponent))
         self._players = find_players(self._options.game, self._options.kwargs, self._options.players)
         self._check_opponents()
-        self.spec = replace(SPEC, prompt=self._prompt(), max_turns=self._options.max_steps)
+        self.spec = replace(
+            SPEC,
+            prompt=self._prompt(),
+            max_turns=self._options.max_steps,
+            models=tuple(dict.fromkeys(each for each in self._opponents if isinstance(each, SeatModel))),
+        )
         self._table: Table | None = None
         self._dice, self._rng = Dice(""), Random(0)
         self._opponent = self._opponents[0]
@@ -59,12 +64,15 @@ class TextArena(Env):
         self._said: dict[int, str] = {}
         """All that each player has been told."""
         self._left = 0
+        self._moves = 0
+        """Of opponents since the agent's last."""
 
     def _check_opponents(self) -> None:
-        game, by_name = self._options.game, any(isinstance(each, str) for each in self._options.opponent)
-        if self._players > 1 and by_name and family_of(game) in MOVELESS:
+        game, names = self._options.game, set(map(name_of, self._options.opponent))
+        if self._players > 1 and names & PROGRAMS.keys() and family_of(game) in MOVELESS:
             raise BadOption(
-                f"the moves of '{game}' cannot be listed: give the option 'opponent' a model, {{url: ..., model: ...}}"
+                f"the moves of '{game}' cannot be listed: give the option 'opponent' a model, policy or "
+                "{url: ..., model: ...}"
             )
 
     def _prompt(self) -> str:
@@ -81,7 +89,10 @@ class TextArena(Env):
         return tuple(f"seat{seat}-{seed}" for seed in seeds for seat in range(self._players))
 
     def difficulty(self, task: str) -> str:
-        return f"seat{self._find(task)[0]}"
+        """The seat; where there are several opponents, which of them."""
+        seat, number = self._find(task)
+        names = tuple(map(name_of, self._options.opponent))
+        return names[number % len(names)] if len(set(names)) > 1 and self._players > 1 else f"seat{seat}"
 
     def _find(self, task: str) -> tuple[int, int]:
         """Seat and seed."""
@@ -94,65 +105,69 @@ class TextArena(Env):
     # --- playing ---
 
     def reset(self, task: str, seed: int) -> Observation:
-        """The task decides everything: who sits where, the game's chance and the opponents'."""
+        """The task decides everything but the moves: who sits where, against whom, and all chance."""
         self._seat, number = self._find(task)
         self._dice, self._rng = Dice(f"{task} game"), Random(f"{task} opponent")
         self._opponent = self._opponents[number % len(self._opponents)]
         self._table = set_up(self._options.game, self._options.kwargs, self._players, number, self._dice)
-        self._said, self._left = {}, self._options.max_steps
-        told = self._until_my_turn(self._table)
+        self._said, self._left, self._moves = {}, self._options.max_steps, 0
+        self._play_programs(self._table)
         if self._table.state.done:
             raise EnvFault(f"'{self._options.game}' was over before the agent's first move")
-        return self._observe(told)
+        return self._observe(self._table)
 
     def step(self, action: str) -> Step:
+        """Move for the player whose turn it is: the agent, or one whom a model of the run plays."""
         if self._table is None:
             raise EpisodeOver("textarena has no episode under way: reset it first")
         table = self._table
-        self._left -= 1
-        with self._dice.thrown():
-            table.outer.step(action[:_LONGEST_ACTION])
-        status = Status.INVALID if is_refused(table.state, self._seat) else Status.OK
-        told = self._until_my_turn(table)
+        player = table.state.current_player_id
+        self._left -= player == self._seat
+        self._move(table, player, action[:_LONGEST_ACTION])
+        is_wrong = player == self._seat and is_refused(table.state, self._seat)
+        self._play_programs(table)
         over = bool(table.state.done)
-        if over or not self._left:
+        truncated = not over and not self._left and table.state.current_player_id == self._seat
+        if over or truncated:
             self._table = None
-        reward = self._outcome(table) if over else 0.0
-        info: dict[str, Json] = {"outcome": float(table.state.rewards.get(self._seat, 0))} if over else {}
         return Step(
-            observation=self._observe(f"{told}\n{self._reason(table)}".strip() if over else told),
-            reward=reward,
+            observation=self._observe(table),
+            reward=self._outcome(table) if over else 0.0,
             terminated=over,
-            truncated=not over and not self._left,
-            status=status,
-            info=info,
+            truncated=truncated,
+            status=Status.INVALID if is_wrong else Status.OK,
+            info={"outcome": float(table.state.rewards.get(self._seat, 0))} if over else {},
         )
 
-    def _until_my_turn(self, table: Table) -> str:
-        """Let the opponents move until the agent is to; return what the agent was told meanwhile."""
-        told: list[str] = []
-        for _ in range(_MOST_MOVES):
-            if table.state.done:
-                return "\n".join((*told, *self._hear(table, self._seat)))
-            player = table.state.current_player_id
-            heard = self._hear(table, player)
-            if player == self._seat:
-                return "\n".join((*told, *heard))
-            move = self._opponent(table, self._said[player], self._rng)
-            with self._dice.thrown():
-                table.outer.step(move)
-        raise EnvFault(f"the agent had no turn within {_MOST_MOVES} moves of its opponents")
+    def _play_programs(self, table: Table) -> None:
+        """Let opponents move until the agent is to, or one whom the run plays."""
+        while not table.state.done and (player := table.state.current_player_id) != self._seat:
+            if isinstance(self._opponent, SeatModel):
+                return
+            self._listen(table, player)
+            self._move(table, player, self._opponent(table, self._said[player], self._rng))
 
-    def _hear(self, table: Table, player: int) -> list[str]:
-        """What a player is told since it was last asked."""
+    def _move(self, table: Table, player: int, action: str) -> None:
+        self._moves = 0 if player == self._seat else self._moves + 1
+        if self._moves > _MOST_MOVES:
+            raise EnvFault(f"the agent had no turn within {_MOST_MOVES} moves of its opponents")
+        with self._dice.thrown():
+            table.outer.step(action)
+
+    def _listen(self, table: Table, player: int) -> list[tuple[int, str, Any]]:
+        """Take what a player is told since it was last asked."""
         messages, table.state.observations[player] = table.state.observations.get(player, []), []
         self._said[player] = "\n".join((self._said.get(player, ""), *(text for _, text, _ in messages)))
+        return messages
+
+    def _hear(self, table: Table, player: int) -> str:
+        """What a player is shown of that."""
         roles, shown = table.state.role_mapping, _SHOWN[self._options.show]
-        return [
+        return "\n".join(
             text.strip() if sender < 0 else f"{roles.get(sender, f'Player {sender}')}: {text.strip()}"
-            for sender, text, kind in _latest_board(messages)
+            for sender, text, kind in _latest_board(self._listen(table, player))
             if kind.name in shown and sender != player
-        ]
+        )
 
     def _reason(self, table: Table) -> str:
         reason = table.state.game_info.get(self._seat, {}).get("reason") if table.state.game_info else None
@@ -163,10 +178,22 @@ class TextArena(Env):
         earned = float((table.state.rewards or {}).get(self._seat, 0))
         return min(1.0, max(0.0, earned if self._players == 1 else (earned + 1) / 2))
 
-    def _observe(self, text: str) -> Observation:
-        read = POSITIONS.get(type(self._table.game).__name__) if self._table is not None else None
-        moves = read(self._table.game, self._seat).moves if read is not None and self._table is not None else None
-        return Observation(text=text, valid_actions=moves)
+    def _observe(self, table: Table) -> Observation:
+        """What the player sees whose turn it is; at the end the agent."""
+        if table.state.done:
+            return Observation(text=f"{self._hear(table, self._seat)}\n{self._reason(table)}".strip())
+        player, read = table.state.current_player_id, POSITIONS.get(type(table.game).__name__)
+        return Observation(
+            text=self._hear(table, player),
+            valid_actions=read(table.game, player).moves if read is not None else None,
+            seat=self._seat_of(player),
+        )
+
+    def _seat_of(self, player: int) -> Seat | None:
+        if player == self._seat:
+            return None
+        assert isinstance(self._opponent, SeatModel), "programs have moved by now"
+        return Seat(name=f"player {player}", model=self._opponent)
 
     def end(self) -> None:
         self._table = None
@@ -174,9 +201,9 @@ class TextArena(Env):
     # --- demonstrations ---
 
     def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        """Moves of a search to the end of a small game, where they win."""
+        """Moves of a search to the end of a small game, where they win; none against a model of the run."""
         self.reset(task, seed)
-        if not self._knows_best():
+        if not self._knows_best() or isinstance(self._opponent, SeatModel):
             return None
         moves: list[str] = []
         rng, score = Random(f"{task} expert"), 0.0
@@ -191,7 +218,7 @@ class TextArena(Env):
     def noise_action(self, rng: Random) -> str | None:
         if self._table is None:
             return None
-        moves = legal_moves(self._table, self._said[self._seat])
+        moves = legal_moves(self._table, self._said[self._table.state.current_player_id])
         return rng.choice(moves) if moves else None
 
     def corpus(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Who plays the other seats: chance, a search, or a model at an OpenAI-compatible endpoint."""
+"""Who plays the other seats: chance, a search, a model at an OpenAI-compatible endpoint, or one of the run's own."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any, TypeAlias
 import httpx
 
 from ..errors import BadOption, EnvFault, FaultKind
+from ..protocol import SeatModel
 from .games import Table
 from .moves import legal_moves, try_move
 from .options import OpponentOption
 from .positions import POSITIONS, best_moves
 
-__all__ = ["Opponent", "lookahead", "make_opponent", "noise"]
+__all__ = ["PROGRAMS", "Opponent", "lookahead", "make_opponent", "name_of", "noise"]
 
 _ANSWER_S = 60.0
 _LONGEST_MOVE = 2000
@@ -26,10 +27,15 @@ Opponent: TypeAlias = Callable[[Table, str, Random], str]
 """Gives the move of the player whose turn it is, from the game, what that player has been told, and dice."""
 
 
-def make_opponent(option: OpponentOption) -> Opponent:
+def make_opponent(option: OpponentOption) -> Opponent | SeatModel:
+    """Make what gives the moves; of a model of the run only its name, for the run asks it."""
     if isinstance(option, str):
-        return _BY_NAME[option]
+        return PROGRAMS[option] if option in PROGRAMS else SeatModel(option)
     return Model(url=option["url"], name=option["model"], key_variable=option.get("key_variable"))
+
+
+def name_of(option: OpponentOption) -> str:
+    return option if isinstance(option, str) else str(option["model"])
 
 
 def noise(table: Table, said: str, rng: Random) -> str:
@@ -56,7 +62,7 @@ def _wins(table: Table, move: str, player: int) -> bool:
     return rewards.get(player, 0) > 0
 
 
-_BY_NAME: Mapping[str, Opponent] = {"random": noise, "lookahead": lookahead}
+PROGRAMS: Mapping[str, Opponent] = {"random": noise, "lookahead": lookahead}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 __all__ = ["OpponentOption", "TextArenaOptions"]
 
 OpponentOption: TypeAlias = "str | Mapping[str, Any]"
-"""`random`, `lookahead`, or a model: a table with `url` and `model`."""
+"""`random`, `lookahead`, a model of the run (`policy`, `earlier`), or one elsewhere: a table with `url` and `model`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,18 +25,29 @@ from ..backends.hf_models import UnknownWord
 from ..errors import RunError, StepRefused
 from ..rollout.env_calls import ConcurrencyLimits, ConnectedEnv, open_session, validated, with_deadline, with_retries
 from ..rollout.episode import Ending, Episode, Segment, Task, Turn
-from ..rollout.episode_runner import EpisodeLimits
+from ..rollout.player import EpisodeLimits
 from ..rollout.token_buffer import TokenBuffer
 from ..seeds import derive
+from ..text_format import format_count
 from .dataset import Conversation
 
-__all__ = ["Demonstrator", "NoExpert", "NoHindsight", "append_solution"]
+__all__ = ["Demonstrator", "NoExpert", "NoHindsight", "NoSolution", "append_solution", "keep_solved"]
 
 T = TypeVar("T")
 
 
 class NoExpert(RunError):
     """The environment has no solution to imitate."""
+
+
+class NoSolution(NoExpert):
+    """The environment has no solution of this task; it may have some of others."""
+
+    def __init__(self, env: str, task: str) -> None:
+        super().__init__(
+            f"environment '{env}' has no solution of task '{task}': use an environment with an expert, or "
+            "'data: {source: file, path: ...}'"
+        )
 
 
 class NoHindsight(RunError):
@@ -53,6 +64,18 @@ async def append_solution(env: ConnectedEnv, task: Task, opening: Sequence[Messa
         )
     *before, last = opening
     return [*before, replace(last, content="\n".join((last.content, "", "A solution:", *script)))]
+
+
+def keep_solved(
+    env: str, tasks: Sequence[Task], shown: Sequence[Episode | None], note: Callable[[str], None]
+) -> list[Episode]:
+    """Leave out the tasks that the expert has no solution of; raise `NoSolution` where that is all of them."""
+    solved = [episode for episode in shown if episode is not None]
+    if tasks and not solved:
+        raise NoSolution(env, tasks[0].id)
+    if num := len(shown) - len(solved):
+        note(f"the expert of '{env}' has no solution of {num} of {format_count(len(shown), 'task')}: left out")
+    return solved
 
 
 async def _solution(env: ConnectedEnv, task: Task, timeout_s: float) -> tuple[str, ...] | None:
@@ -94,7 +117,7 @@ class Demonstrator:
     clock: Callable[[], float]
 
     async def attempt(self, env: ConnectedEnv, task: Task, limits: EpisodeLimits, seed: int) -> Episode:
-        """Play a demonstration, retried after faults as an agent's episode is."""
+        """Play a demonstration, retried after faults as an agent's episode is; `NoExpert` where there is none."""
 
         async def once() -> Episode:
             async with open_session(env, task, self.timeouts, self.concurrency) as session:
@@ -182,10 +205,7 @@ class Demonstrator:
             return None
         script = await _solution(env, task, self.timeouts.reset_timeout_s)
         if script is None:
-            raise NoExpert(
-                f"environment '{env.name}' has no solution of task '{task.id}': use an environment with an "
-                "expert, or 'data: {source: file, path: ...}'"
-            )
+            raise NoSolution(env.name, task.id)
         if self.noise:
             raise NoExpert(
                 f"environment '{env.name}' has solutions only from the start of a task, not from where a random "

@@ -25,7 +25,7 @@ from ..rollout.env_calls import (
     with_retries,
 )
 from ..rollout.episode import Ending, Episode, HarnessReport, Task, Turn
-from ..rollout.episode_runner import EpisodeLimits, Player
+from ..rollout.player import EpisodeLimits, Player
 from .peers import Peers
 from .process import run_process
 from .registry import Harness, HarnessTask

@@ -69,6 +69,7 @@ def rollout_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
         "rollout/truncated_rate": mean(episode.ending.truncated for episode in trainable),
         "horizon/hit_rate": mean(episode.ending is Ending.HORIZON for episode in trainable),
         **_success_by_environment(trainable),
+        **_success_against(trainable),
     }
 
 
@@ -90,6 +91,17 @@ def _success_by_environment(episodes: Sequence[Episode]) -> dict[str, float]:
         return {}
     return {
         f"rollout/{name}/success": mean(e.success for e in episodes if e.task.environment == name) for name in names
+    }
+
+
+def _success_against(episodes: Sequence[Episode]) -> dict[str, float]:
+    """By the model of the run that played another seat."""
+    models = sorted({seat.model for episode in episodes for seat in episode.seats})
+    return {
+        f"rollout/against_{model}/success": mean(
+            episode.success for episode in episodes if any(seat.model == model for seat in episode.seats)
+        )
+        for model in models
     }
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..agents.messages import Message
 
-__all__ = ["Ending", "Episode", "Group", "HarnessReport", "Purpose", "Segment", "Task", "Turn"]
+__all__ = ["Ending", "Episode", "Group", "HarnessReport", "Purpose", "SeatReport", "Segment", "Task", "Turn"]
 
 
 class Ending(StrEnum):
@@ -129,6 +129,21 @@ class HarnessReport:
     """Standard error of its process."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeatReport:
+    """What is known of a seat that a model of the run played against or with the agent."""
+
+    name: str
+    model: str
+    """`policy`, or `earlier` for an earlier checkpoint."""
+    version: int
+    """Of the newest weights that it was played with."""
+    tokens: int
+    """It sampled; they are in no segment."""
+    actions: tuple[str, ...]
+    """Read from its replies; empty for one without any."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Episode:
     """One attempt at a task."""
@@ -155,6 +170,8 @@ class Episode:
     retries: int = 0
     harness: HarnessReport | None = None
     """None where our own agent played."""
+    seats: tuple[SeatReport, ...] = ()
+    """Others in the episode whom models of the run played."""
     seconds: float = field(default=0.0, compare=False)
     picture: bytes | None = field(default=None, repr=False)
     """What the environment shows people with its first observation."""

@@ -6,70 +6,29 @@ about what is left out, and the turns that are kept, in the tokens in which they
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from itertools import chain
 from typing import NamedTuple
 
-from ...dsl.model.recipe import Memory, MemoryKind, OnInvalid, Planning, Reflection, Rollout
-from ...envs.protocol import EnvSpec, Observation, Session, Status, Step, score_of
+from ...dsl.model.recipe import MemoryKind, OnInvalid
+from ...envs.protocol import Observation, Session, Status, Step, score_of
 from ..agents import prompts
-from ..agents.chat import Chat, readable
-from ..agents.formats import AgentFormat
+from ..agents.chat import readable
 from ..agents.messages import Message, ParsedReply, refuse
 from ..agents.prompts import with_paragraphs
 from ..agents.thoughts import without_thoughts
-from ..protocols import FinishReason, Sampler, SampleRequest, SamplingSettings
+from ..protocols import FinishReason, SampleRequest
 from ..seeds import derive
-from .constrained import sample_valid_action
-from .env_calls import ConcurrencyLimits, ConnectedEnv, check_score, validated, with_deadline
+from .env_calls import ConnectedEnv, check_score, validated, with_deadline
 from .episode import Ending, Episode, Purpose, Task, Turn
+from .other_seats import OtherSeats
+from .player import EpisodeLimits, Player
 from .token_buffer import TokenBuffer
 
-__all__ = ["EpisodeLimits", "EpisodeRunner", "Player"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpisodeLimits:
-    """Limits of an episode."""
-
-    horizon: int
-    tokens_per_turn: int
-    context_tokens: int
-    invalid_limit: int | None = None
-    on_invalid: OnInvalid = OnInvalid.TELL
-    observation_tokens: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Player:
-    """Sampler, format and settings of an agent; everything but the task."""
-
-    sampler: Sampler
-    chat: Chat
-    format: AgentFormat
-    prompt: str | None
-    """The recipe's own system prompt."""
-    sampling: SamplingSettings
-    timeouts: Rollout
-    concurrency: ConcurrencyLimits
-    clock: Callable[[], float]
-    memory: Memory = field(default_factory=Memory)
-    planning: Planning | None = None
-    reflection: Reflection | None = None
-    guided: bool = False
-    shows_actions: bool = False
-    """An observation ends with the actions that the environment lists."""
-    voice: Callable[[EnvSpec], tuple[Chat, AgentFormat]] | None = None
-    """Chat and format for an environment with tools of its own."""
-
-    def for_env(self, env: EnvSpec) -> Player:
-        if self.voice is None or not env.tools:
-            return self
-        chat, form = self.voice(env)
-        stop_ids = tuple(dict.fromkeys((*self.sampling.stop_ids, *chat.ends)))
-        return replace(self, chat=chat, format=form, sampling=replace(self.sampling, stop_ids=stop_ids))
+__all__ = ["EpisodeRunner"]
 
     def prompt_version(self, env: EnvSpec) -> str:
         return prompts.prompt_version(self.format.opening(env.prompt, "", self.prompt), self.chat.tools)
@@ -122,6 +81,7 @@ class EpisodeRunner:
     # of the attempt under way
     _turns_before: int = 0
     """Turns of earlier attempts."""
+    _others: OtherSeats | None = None
     _rewards: list[float] = field(default_factory=list)
     """Rewards of its steps; a reply without an action has none that could overwrite an earlier score."""
     _first_observation: str = ""
@@ -147,7 +107,8 @@ class EpisodeRunner:
 
     async def run_attempt(self, session: Session) -> None:
         """Play until the environment, the horizon or a budget ends the attempt."""
-        self._begin_attempt(session.first)
+        self._others = OtherSeats(self.player, self.env.spec, self.task.seed, self.limits, self.examples)
+        self._begin_attempt(await self._others.begin(session.first, partial(self._send, session)))
         self._ending = await self._run_turns(session)
         check_score(self._score, self.env)
 
@@ -179,6 +140,7 @@ class EpisodeRunner:
             opening=self._opening,
             prompt=self.player.prompt_version(self.env.spec),
             picture=self._picture,
+            seats=self._others.reports if self._others else (),
         )
 
     def _can_retry(self) -> bool:
@@ -237,15 +199,10 @@ class EpisodeRunner:
         )
 
     def _compose_opening(self, text: str) -> tuple[Message, ...]:
-        opening = self.player.format.opening(self.env.spec.prompt, text, self.player.prompt)
-        if not self.examples:
-            return opening
-        *system, user = opening
-        return (*system, *prompts.begin_next_task(self.examples, user.content))
+        return self.player.open(self.env.spec, text, self.examples)
 
     def _truncate(self, observation: Observation) -> str:
-        text = self.player.chat.truncate(observation.text, self.limits.observation_tokens)
-        return prompts.add_actions(text, observation.valid_actions) if self.player.shows_actions else text
+        return self.player.show(observation, self.limits)
 
     # --- turns
 
@@ -287,11 +244,16 @@ class EpisodeRunner:
         return steps
 
     async def _step(self, session: Session, action: str) -> Step:
+        send = partial(self._send, session)
+        step = await self._others.go_on(await send(action), send)
+        self._rewards.append(step.reward)
+        return step
+
+    async def _send(self, session: Session, action: str) -> Step:
         async with self.player.concurrency.step:
             what = f"{self.env.name} to answer '{action[:60]}'"
             step = await with_deadline(session.step(action), self.player.timeouts.step_timeout_s, what)
-        self._rewards.append(validated(step, self.env.name).reward)
-        return step
+        return validated(step, self.env.name)
 
     def _find_ending(self, steps: Sequence[_Taken]) -> Ending | None:
         # where the view was full before the reply ended, the agent cannot fix it
@@ -434,11 +396,8 @@ class EpisodeRunner:
             seed=derive(self.seed, "turn", len(self.turns)),
         )
         started = self.player.clock()
-        if purpose is Purpose.ACT and self.player.guided and self._valid:
-            replies = [tuple(self.player.chat.reply(self.player.format.write(action))) for action in self._valid]
-            reply = await sample_valid_action(self.player.sampler, request, replies)
-        else:
-            reply = await self.player.sampler.sample(request)
+        valid = (self._valid or ()) if purpose is Purpose.ACT else ()
+        reply = await self.player.sample(self.player.sampler, request, valid)
         start, end = self._buffer.append_sampled(reply)
         text = self.player.chat.decode(reply.ids)
         self.turns.append(

@@ -13,7 +13,8 @@ from ..agents.messages import Message
 from ..seeds import derive
 from .env_calls import ConnectedEnv, limit_time, open_session, with_retries
 from .episode import Episode, Group, Task
-from .episode_runner import EpisodeLimits, EpisodeRunner, Player
+from .episode_runner import EpisodeRunner
+from .player import EpisodeLimits, Player
 
 __all__ = ["GroupRequest", "PlayOne", "play_episode", "play_groups", "run_in_slots"]
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from ...dsl.model.algorithm import LossOn
 from ..agents.messages import Message
 from ..agents.prompts import begin_next_task
+from ..data.demonstrations import keep_solved
 from ..errors import StepRefused
 from ..protocols import SamplingSettings
 from ..rollout.episode import Episode, Group, Task
@@ -67,7 +68,8 @@ async def _play_examples(context: StageContext, name: str) -> Sequence[Episode]:
         drawn = derive(context.plan.seed, "shown", name)
         tasks = [pool.at(position, drawn) for position in range(min(slots, len(pool.tasks)))]
         settings = replace(demonstration_settings(context), slots=slots, noise=0.0, loss_on=LossOn.EXPERT)
-        played = await context.workers.rollout(RolloutWorker.demonstrate, give_seeds(tasks, seed), settings, limits)
+        shown = await context.workers.rollout(RolloutWorker.demonstrate, give_seeds(tasks, seed), settings, limits)
+        played = keep_solved(name, tasks, shown, context.reporter.note)
         if lost := [each.fault for each in played if not each.ending.trainable]:
             # another choice of examples would be another run
             raise StepRefused(f"agent.demonstrations: {name} failed its expert by {lost[-1]}; fix it and resume")

@@ -17,6 +17,7 @@ from ...dsl.model.algorithm import DataSource, LossKind, LossOn, Relabel
 from ...dsl.model.plan import Op
 from ...dsl.model.stage_kinds import samples
 from ..data.dataset import Conversation, read_conversations, read_episodes
+from ..data.demonstrations import keep_solved
 from ..errors import RunError, StepRefused
 from ..learning.filters import MaskPolicies, mask_episode
 from ..learning.reward import episode_facts
@@ -246,9 +247,10 @@ async def _play_experts(context: StageContext) -> list[Episode]:
             f"the expert of '{name}' shows {format_count(len(tasks), 'task')}"
         )  # may take minutes, before any row
         seed = derive(context.plan.seed, "demonstrations")
-        made += await context.workers.rollout(
+        shown = await context.workers.rollout(
             RolloutWorker.demonstrate, give_seeds(tasks, seed), demonstration_settings(context), limits
         )
+        made += keep_solved(name, tasks, shown, context.reporter.note)
     refuse_faults(context, made, "demonstrations")
     return [episode for episode in made if episode.ending.trainable]
 

@@ -24,7 +24,7 @@ from ..progress import Progress, StageFacts
 from ..protocols import Floats, LossSettings, SamplingSettings, UpdateLimits, UpdateSettings
 from ..reporting import Reporter
 from ..rollout.episode import Ending, Episode
-from ..rollout.episode_runner import EpisodeLimits
+from ..rollout.player import EpisodeLimits
 from ..rollout.task_sampler import TaskPool, shuffle
 from ..seeds import derive
 from ..workers.rollout_worker import PlaySettings, RolloutWorker
@@ -198,6 +198,7 @@ def play_settings(context: StageContext, episodes: int, sampling: SamplingSettin
         timeouts=context.plan.rollout,
         slots=context.plan.rollout.slots or episodes,
         tokens_per_turn=int(context.value(context.stage.agent.tokens_per_turn)),
+        total_step=context.progress.total_step,
     )
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ...envs.pictures import is_picture
 from ..learning.training_record import TrainingRecord
 from ..protocols import Floats
-from ..rollout.episode import Episode, HarnessReport, Segment, Turn
+from ..rollout.episode import Episode, HarnessReport, SeatReport, Segment, Turn
 from .episode_reader import picture_name
 
 __all__ = [
@@ -132,6 +132,7 @@ def _record(head: Mapping[str, Any], entry: EpisodeEntry) -> dict[str, Any]:
         **({"prompt": episode.prompt} if episode.prompt else {}),
         **({"judge": list(episode.judge_keys)} if episode.judge_keys else {}),
         **({} if episode.harness is None else {"harness": _harness(episode.harness, f"{group}-{episode.index}")}),
+        **({"seats": [_seat(each) for each in episode.seats]} if episode.seats else {}),
         **({} if entry.training is None else {"training": _training(entry.training.record)}),
         "opening": [{"role": message.role, "content": message.content} for message in episode.opening],
         "turns": _turns(episode.turns, entry.training),
@@ -141,6 +142,16 @@ def _record(head: Mapping[str, Any], entry: EpisodeEntry) -> dict[str, Any]:
 
 def _count_dropped(episode: Episode) -> int:
     return sum(not is_picture(picture) for picture in _pictures(episode))
+
+
+def _seat(report: SeatReport) -> dict[str, Any]:
+    return {
+        "name": report.name,
+        "model": report.model,
+        "version": report.version,
+        "tokens": report.tokens,
+        "actions": list(report.actions),
+    }
 
 
 def _harness(report: HarnessReport, name: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,10 +24,12 @@ from ..backends.registry import DEFAULT_LEARNER, DEFAULT_SAMPLER
 from ..errors import RunError, read_text
 from ..pretrained.catalog import find_folder, list_pretrained
 from ..protocols import LearnerSettings, OptimizerSettings, ProbeLimits, Sampler, SamplerSettings, Transfer
+from ..rollout.earlier import EarlierCheckpoints, SavedModel
 from ..rollout.env_connections import OpenEnvs, stop_on_env_error
 from ..seeds import derive
 from ..storage.model_files import check_model, record_source
-from ..storage.run_folder import START, sealed_folder
+from ..storage.run_folder import MODEL, START, checkpoints_in, sealed_folder
+from ..storage.run_reader import read_progress
 from .learner_worker import LearnerWorker
 from .rollout_worker import RolloutWorker
 
@@ -141,13 +143,47 @@ def _dtype(plan: Plan) -> DType:
 
 @_defer_garbage_collection()
 def rollout_worker(
-    plan: Plan, model: ModelSource, envs: OpenEnvs, clock: Callable[[], float], *, version: int | None = None
+    plan: Plan,
+    model: ModelSource,
+    envs: OpenEnvs,
+    clock: Callable[[], float],
+    *,
+    version: int | None = None,
+    root: Path | None = None,
 ) -> RolloutWorker:
+    """`root` is the run's folder, where its earlier checkpoints may play in this process."""
     tokenizer = load_tokenizer(_words(plan, model), _template(plan))
     settings = sampler_settings(plan, model, version)
     sampler: Sampler = DEFAULT_SAMPLER.load("sampler")(settings, tokenizer.decode)
     chat = Chat(tokenizer, thoughts=plan.stages[0].settings.agent.thoughts)
-    return RolloutWorker(sampler, chat, tokenizer.encode_known, envs, clock)
+    earlier = None if root is None else _earlier_checkpoints(plan, model, root, tokenizer.decode)
+    return RolloutWorker(sampler, chat, tokenizer.encode_known, envs, clock, earlier)
+
+
+def _earlier_checkpoints(
+    plan: Plan, model: ModelSource, root: Path, decode: Callable[[Sequence[int]], str]
+) -> EarlierCheckpoints | None:
+    """None where their models are not saved, or would have to share GPUs that are full."""
+    if not plan.checkpoint.export or plan.hardware.gpus_per_node:
+        return None
+
+    def list_models(step: int) -> list[SavedModel]:
+        """Of the checkpoints that are always kept, so that a resumed run finds the same."""
+        saved = [each for each in checkpoints_in(root) if each[0] < step and each[0] % plan.checkpoint.every == 0]
+        return [
+            SavedModel(step=at, folder=folder / MODEL, version=read_progress(folder).version)
+            for at, folder in saved[-plan.checkpoint.keep :]
+            if (folder / MODEL).is_dir()
+        ]
+
+    def start(saved: SavedModel) -> Sampler:
+        settings = sampler_settings(
+            plan, replace(model, path=str(check_model(saved.folder, trusted=model.trust_remote_code))), saved.version
+        )
+        sampler: Sampler = DEFAULT_SAMPLER.load("sampler")(settings, decode)
+        return sampler
+
+    return EarlierCheckpoints(list_models, start)
 
 
 def sampler_settings(plan: Plan, model: ModelSource, version: int | None = None) -> SamplerSettings:

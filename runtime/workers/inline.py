@@ -70,7 +70,7 @@ async def launch_inline(
         announce("start: preparing the model")
         model = await prepare_model(plan, root, envs)
         announce("start: loading vLLM")
-        rollout = rollout_worker(plan, model, envs, clock)
+        rollout = rollout_worker(plan, model, envs, clock, root=root)
         announce("start: building the learner")
         return InlineWorkerGroup(rollout, learner_worker(plan, model))
     except BaseException:

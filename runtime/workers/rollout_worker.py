@@ -13,14 +13,14 @@ from typing import Any
 
 from ...dsl.model.algorithm import LossOn
 from ...dsl.model.recipe import Agent, Environment, Harness, Rollout, TaskSelection
-from ...envs.protocol import EnvSpec, TaskInfo
+from ...envs.protocol import EnvSpec, SeatModel, TaskInfo
 from ..agents.chat import Chat
 from ..agents.formats import chat_and_format
 from ..agents.messages import Message
 from ..agents.prompts import prompt_version
 from ..data.dataset import Conversation
-from ..data.demonstrations import Demonstrator, append_solution
-from ..errors import RunError, SamplerLost, read_text
+from ..data.demonstrations import Demonstrator, NoSolution, append_solution
+from ..errors import RunError, SamplerLost, StepRefused, read_text
 from ..harness.registry import load_harness
 from ..harness.runner import HarnessRunner
 from ..harness.running import RunningEndpoint
@@ -35,11 +35,13 @@ from ..protocols import (
     SyncProof,
     WeightUpdate,
 )
-from ..rollout.env_calls import ConcurrencyLimits
+from ..rollout.earlier import EarlierCheckpoints
+from ..rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from ..rollout.env_connections import OpenEnvs, stop_on_env_error
 from ..rollout.episode import Episode, Group, Task
-from ..rollout.episode_runner import EpisodeLimits, Player
 from ..rollout.groups import GroupRequest, play_groups, run_in_slots
+from ..rollout.other_seats import NO_EARLIER
+from ..rollout.player import EpisodeLimits, Player
 from ..rollout.task_sampler import select_tasks
 from ..seeds import derive
 from .division import deals_work
@@ -58,6 +60,8 @@ class PlaySettings:
     slots: int
     tokens_per_turn: int = 512
     """As the recipe has it at this step; the longest reply to a harness."""
+    total_step: int = 0
+    """Steps of the run so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +91,15 @@ class RolloutWorker:
         encode: Callable[[str], list[int]],
         envs: OpenEnvs,
         clock: Callable[[], float],
+        earlier: EarlierCheckpoints | None = None,
     ) -> None:
+        """`earlier` plays the seats of earlier checkpoints; None where there is no run to have any."""
         self.sampler = sampler
         self._chat = chat
         self._encode = encode
         self._envs = envs
         self._clock = clock
+        self._earlier = earlier
         self._plays = 0
         """Under way; several where groups are handed out one by one, or weights change in flight."""
         self._concurrency = ConcurrencyLimits.of(Rollout())
@@ -135,13 +142,19 @@ class RolloutWorker:
             guided=agent.guided,
             shows_actions=bool(agent.show_actions),
             voice=lambda spec: chat_and_format(agent, self._chat, spec),
+            earlier=None if self._earlier is None else self._earlier.choose,
         )
         envs = await self._envs.all(style.environments)
-        play_one = None if agent.harness is None else await self._harness_runner(player, style, agent, agent.harness)
+        _check_seats(envs, agent, has_earlier=self._earlier is not None)
+        play_one = None
+        if agent.harness is not None:
+            play_one = await self._harness_runner(player, style, agent, agent.harness)
         with _sampling():
             if not self._plays:
                 # what was cached while measuring or before a restart must not decide the last bits of what is sampled
                 await self.sampler.forget()
+                if self._earlier is not None:
+                    await self._earlier.stand_at(style.total_step)
             self._plays += 1
             try:
                 return await play_groups(player, envs, orders, style.slots, seen, turn, play_one)
@@ -195,12 +208,12 @@ class RolloutWorker:
     @deals_work
     async def demonstrate(
         self, tasks: Sequence[tuple[Task, int]], style: DemonstrationSettings, limits: EpisodeLimits
-    ) -> list[Episode]:
-        """Play a demonstration of each task with its seed."""
+    ) -> list[Episode | None]:
+        """Play a demonstration of each task with its seed; None for one that the expert has no solution of."""
         envs = await self._envs.all(style.environments)
         demonstrators = {name: self._demonstrator(style, env.spec) for name, env in envs.items()}
         jobs = [
-            partial(demonstrators[name].attempt, envs[name], task, limits, seed)
+            partial(_show_task, demonstrators[name], envs[name], task, limits, seed)
             for task, seed in tasks
             for name in [task.environment]
         ]
@@ -273,8 +286,19 @@ class RolloutWorker:
     async def close(self) -> None:
         if self._endpoint is not None:
             await self._endpoint.close()
+        if self._earlier is not None:
+            await self._earlier.close()
         await self.sampler.close()
         await self._envs.close()
+
+
+async def _show_task(
+    demonstrator: Demonstrator, env: ConnectedEnv, task: Task, limits: EpisodeLimits, seed: int
+) -> Episode | None:
+    try:
+        return await demonstrator.attempt(env, task, limits, seed)
+    except NoSolution:
+        return None
 
 
 _COMMANDS = 4096
@@ -289,6 +313,19 @@ def _sampling() -> Iterator[None]:
         raise SamplerLost(f"sampler: {error}; resume to start it anew") from error
     except SyncError as error:
         raise RunError(f"sync: {error}") from error
+
+
+def _check_seats(envs: Mapping[str, ConnectedEnv], agent: Agent, *, has_earlier: bool) -> None:
+    """Refuse environments with seats that nobody here can play."""
+    for name, env in envs.items():
+        if SeatModel.EARLIER in env.spec.models and not has_earlier:
+            raise StepRefused(f"environment '{name}': {NO_EARLIER}")
+        if env.spec.models and agent.harness is not None:
+            raise StepRefused(
+                f"environment '{name}' has other seats played in the form of our own agent, which 'agent.harness' "
+                "replaces; serve the opponent by 'agym serve', and write its address as the option 'opponent', "
+                "{url: ..., model: ...}"
+            )
 
 
 def _listed(selection: TaskSelection) -> tuple[str, ...] | None:

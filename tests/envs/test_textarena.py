@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import subprocess
@@ -14,8 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agym.envs.clients.client import InlineEnv
+from agym.envs.clients.seated import seat_by_chance, seat_by_record
 from agym.envs.errors import BadOption, EnvFault, EpisodeOver, UnknownTask
-from agym.envs.protocol import Json, Status
+from agym.envs.protocol import Json, Seat, SeatModel, Status
 from agym.envs.textarena import TextArena, create
 from agym.envs.textarena.positions import ConnectFour, Nim, TicTacToe, best_moves
 
@@ -225,6 +228,84 @@ def test_a_model_at_an_endpoint_plays_the_other_seat() -> None:
     assert "cell 0" in asked[1]["messages"][0]["content"]
 
 
+# --- models of the run -------------------------------------------------------------------------------------------
+
+
+SELF: Mapping[str, Json] = {**TICTACTOE, "opponent": "policy"}
+FIRST = Seat(name="player 0", model=SeatModel.POLICY)
+
+
+def test_a_model_of_the_run_is_shown_its_own_seat_and_moves_by_the_next_action() -> None:
+    env = create(SELF)
+    assert env.spec.models == (SeatModel.POLICY,)
+    theirs = env.reset("seat1-0", 0)
+    assert theirs.seat == FIRST
+    assert "You are Player 0" in theirs.text
+    assert theirs.valid_actions is not None
+    ours = env.step("[4]").observation
+    assert ours.seat is None
+    assert "You are Player 1" in ours.text
+    assert "Player 0: [4]" in ours.text
+    again = env.step("[0]")
+    assert (again.observation.seat, again.status) == (FIRST, Status.OK)
+    assert "Player 1: [0]" in again.observation.text
+    assert "You are Player" not in again.observation.text
+
+
+def test_a_wrong_move_of_a_model_is_told_to_it_and_is_no_mistake_of_the_agents() -> None:
+    env = create(SELF)
+    env.reset("seat1-0", 0)
+    wrong = env.step("")
+    assert (wrong.status, wrong.observation.seat) == (Status.OK, FIRST)
+    assert "invalid move" in wrong.observation.text
+    won = env.step("nowhere")
+    assert (won.terminated, won.reward, won.observation.seat) == (True, 1.0, None)
+
+
+def test_the_last_action_is_answered_before_the_episode_is_cut_off() -> None:
+    env = create({**SELF, "max_steps": 1})
+    env.reset("seat0-0", 0)
+    last = env.step("[0]")
+    assert (last.truncated, last.observation.seat is None) == (False, False)
+    assert env.step("[1]").truncated
+
+
+def test_who_plays_is_the_tasks_difficulty_where_there_are_several() -> None:
+    env = create(
+        {**TICTACTOE, "opponent": ["random", "policy", "earlier", {"url": "http://127.0.0.1:9/v1", "model": "m"}]}
+    )
+    assert [env.difficulty(f"seat1-{number}") for number in range(5)] == ["random", "policy", "earlier", "m", "random"]
+    assert env.spec.models == (SeatModel.POLICY, SeatModel.EARLIER)
+    earlier = env.reset("seat1-2", 0).seat
+    assert earlier is not None
+    assert earlier.model is SeatModel.EARLIER
+
+
+def test_an_expert_knows_no_way_to_win_against_a_model_of_the_run() -> None:
+    env = create({**TICTACTOE, "opponent": ["policy", "random"]})
+    assert env.expert("seat0-0", 0) is None
+    assert any(env.expert(f"seat0-{number}", 0) for number in range(1, 9, 2))
+
+
+def test_whoever_plays_by_hand_meets_chance_in_the_models_seats_and_a_record_repeats_it() -> None:
+    async def go() -> None:
+        client = InlineEnv(lambda: create(SELF))
+        spec = await client.spec()
+        try:
+            by_hand = await seat_by_chance(await client.open("seat1-0", 0), spec)
+            session = await client.open("seat1-0", 0)
+            record = await seat_by_record(session, spec, {"player 0": ["[4]", "[8]"]})
+            assert by_hand.first.seat is None
+            assert "Player 0: [4]" in record.first.text
+            assert "Player 0: [8]" in (await record.step("[0]")).observation.text
+            while not (step := await by_hand.step(await by_hand.noise_action(1) or "")).ended:
+                assert step.observation.seat is None
+        finally:
+            await client.close()
+
+    asyncio.run(go())
+
+
 def test_an_opponent_that_does_not_answer_is_a_fault_and_no_win() -> None:
     with endpoint(["[4]"], []) as url:
         pass
@@ -248,7 +329,7 @@ def test_an_opponent_that_does_not_answer_is_a_fault_and_no_win() -> None:
         ({"game": "Tak-v0"}, "moves of 'Tak-v0' cannot be listed"),
         ({"game": "TicTacToe-v0", "players": 3}, "with 3 players"),
         ({"game": "TicTacToe-v0", "kwargs": {"size": 4}}, "cannot begin"),
-        ({"game": "TicTacToe-v0", "opponent": "policy"}, "one of random, lookahead"),
+        ({"game": "TicTacToe-v0", "opponent": "nobody"}, "one of random, lookahead, policy, earlier"),
         ({"game": "TicTacToe-v0", "opponent": "strong"}, "opponent"),
         ({"game": "TicTacToe-v0", "opponent": {"url": "here"}}, "opponent"),
     ],
@@ -258,8 +339,9 @@ def test_what_cannot_be_played_is_refused_with_the_reason(options: Mapping[str, 
         create(options)
 
 
-def test_games_whose_moves_cannot_be_listed_are_played_against_a_model() -> None:
-    env = create({"game": "Tak-v0", "opponent": {"url": "http://127.0.0.1:9/v1", "model": "any"}})
+@pytest.mark.parametrize("opponent", ["policy", {"url": "http://127.0.0.1:9/v1", "model": "any"}])
+def test_games_whose_moves_cannot_be_listed_are_played_against_a_model(opponent: Json) -> None:
+    env = create({"game": "Tak-v0", "opponent": opponent})
     assert "Tak" in env.reset("seat0-0", 0).text
 
 

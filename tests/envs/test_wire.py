@@ -5,7 +5,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from agym.envs.protocol import EnvSpec, Observation, Reached, Runs, Score, Status, Step, TaskInfo, ToolSchema
+from agym.envs.protocol import (
+    EnvSpec,
+    Observation,
+    Reached,
+    Runs,
+    Score,
+    Seat,
+    SeatModel,
+    Status,
+    Step,
+    TaskInfo,
+    ToolSchema,
+)
 from agym.envs.wire import (
     Fields,
     WireError,
@@ -26,7 +38,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 texts = st.text(st.characters())  # lone surrogates included: an environment may say anything
-observations = st.builds(Observation, text=texts, valid_actions=st.none() | st.lists(texts).map(tuple))
+observations = st.builds(
+    Observation,
+    text=texts,
+    valid_actions=st.none() | st.lists(texts).map(tuple),
+    seat=st.none() | st.builds(Seat, name=texts, model=st.sampled_from(SeatModel)),
+)
 steps = st.builds(
     Step,
     observation=observations,
@@ -75,6 +92,14 @@ def test_a_spec_with_tools_comes_back_as_it_was_and_one_without_says_nothing_of_
     spec = replace(spec, tool_prompt="Call them.", free_text=True)
     assert spec_from(json.loads(dump(spec_to(spec)))) == spec
     assert {"tools", "tool_prompt", "free_text"}.isdisjoint(spec_to(SPEC)), "an older client knows none of them"
+
+
+def test_a_spec_with_models_for_other_seats_comes_back_as_it_was() -> None:
+    spec = replace(SPEC, models=(SeatModel.POLICY, SeatModel.EARLIER))
+    assert spec_from(sent(spec_to(spec))) == spec
+    assert "models" not in spec_to(SPEC), "an older client does not know it"
+    with pytest.raises(WireError, match="'model' must be one of policy, earlier"):
+        spec_from({**sent(spec_to(SPEC)), "models": ["oracle"]})
 
 
 @pytest.mark.parametrize(

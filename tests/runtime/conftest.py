@@ -628,7 +628,7 @@ def player_of() -> Callable[..., Any]:
     from agym.runtime.agents.formats import format_for
     from agym.runtime.protocols import SamplingSettings
     from agym.runtime.rollout.env_calls import ConcurrencyLimits
-    from agym.runtime.rollout.episode_runner import Player
+    from agym.runtime.rollout.player import Player
 
     def make(sampler: TableSampler, timeouts: Rollout | None = None) -> Player:
         timeouts = timeouts or Rollout()

@@ -37,8 +37,8 @@ from agym.runtime.errors import RunError
 from agym.runtime.protocols import FinishReason, Sampled, SampleRequest, SamplingSettings
 from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from agym.runtime.rollout.episode import Ending, Episode, Purpose, Task
-from agym.runtime.rollout.episode_runner import EpisodeLimits, Player
 from agym.runtime.rollout.groups import play_episode
+from agym.runtime.rollout.player import EpisodeLimits, Player
 from agym.runtime.storage.episode_log import EpisodeEntry, EpisodePurpose, episode_lines
 from agym.runtime.storage.episode_reader import EPISODES, TRAIN_LOG, compress_member
 

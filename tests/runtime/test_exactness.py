@@ -18,8 +18,8 @@ from agym.runtime.engine import OutcomeKind
 from agym.runtime.protocols import FinishReason, Sampled, SampleRequest, SamplingSettings
 from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from agym.runtime.rollout.episode import Episode, Group, Segment, Task
-from agym.runtime.rollout.episode_runner import EpisodeLimits, Player
 from agym.runtime.rollout.groups import play_episode
+from agym.runtime.rollout.player import EpisodeLimits, Player
 
 # --- templates -------------------------------------------------------------------------------------------------------
 

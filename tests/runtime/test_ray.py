@@ -35,9 +35,9 @@ from agym.runtime.protocols import (  # noqa: E402
 )
 from agym.runtime.rollout.env_connections import EnvConnector  # noqa: E402
 from agym.runtime.rollout.episode import Ending, Episode, Group, Segment, Task  # noqa: E402
-from agym.runtime.rollout.episode_runner import EpisodeLimits  # noqa: E402
 from agym.runtime.rollout.group_queue import GroupQueue, TurnLengths  # noqa: E402
 from agym.runtime.rollout.groups import GroupRequest  # noqa: E402
+from agym.runtime.rollout.player import EpisodeLimits  # noqa: E402
 from agym.runtime.workers.division import deals_work, divides_sequences, is_dealt  # noqa: E402
 from agym.runtime.workers.ray import Ranks, RayWorkerGroup, launch_ray  # noqa: E402
 from agym.runtime.workers.ray_actors import RolloutActor, Said  # noqa: E402

@@ -20,8 +20,8 @@ from agym.runtime.errors import StepRefused
 from agym.runtime.protocols import FinishReason, Sampled
 from agym.runtime.rollout.env_calls import ConnectedEnv
 from agym.runtime.rollout.episode import Ending, Group, Task
-from agym.runtime.rollout.episode_runner import EpisodeLimits
 from agym.runtime.rollout.groups import GroupRequest, play_groups
+from agym.runtime.rollout.player import EpisodeLimits
 
 
 def orders(count: int = 3, size: int = 4, horizon: int = 3, **limits: Any) -> list[GroupRequest]:

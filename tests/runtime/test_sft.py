@@ -20,13 +20,13 @@ from agym.runtime.agents.chat import Chat
 from agym.runtime.agents.formats import format_for
 from agym.runtime.agents.messages import Message
 from agym.runtime.data.dataset import Conversation, ConversationReply, read_conversations, read_episodes
-from agym.runtime.data.demonstrations import Demonstrator, NoExpert, NoHindsight
+from agym.runtime.data.demonstrations import Demonstrator, NoExpert, NoHindsight, NoSolution, keep_solved
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.errors import RunError, StepRefused
 from agym.runtime.reporting import SilentReporter
 from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from agym.runtime.rollout.episode import Ending, Episode, Task
-from agym.runtime.rollout.episode_runner import EpisodeLimits
+from agym.runtime.rollout.player import EpisodeLimits
 from agym.runtime.storage.episode_reader import TRAIN_LOG
 from agym.viewer.tags.messages import export_lines
 
@@ -125,6 +125,16 @@ def test_without_any_expert_the_way_out_is_told(demonstrator: Demonstrator, echo
 
     with pytest.raises(NoExpert, match="environment 'echo' has no solution of task 'train-0'"):
         shown(demonstrator, Silent)
+
+
+def test_tasks_without_a_solution_are_left_out_where_others_have_one(demonstrator: Demonstrator, echo: Any) -> None:
+    episode, notes = shown(demonstrator, echo), list[str]()
+    tasks = [replace(episode.task, id=name) for name in ("train-0", "train-1", "train-2")]
+    assert keep_solved("echo", tasks, [None, episode, None], notes.append) == [episode]
+    assert notes == ["the expert of 'echo' has no solution of 2 of 3 tasks: left out"]
+    with pytest.raises(NoSolution, match="environment 'echo' has no solution of task 'train-0'"):
+        keep_solved("echo", tasks, [None, None, None], notes.append)
+    assert keep_solved("echo", [], [], notes.append) == []
 
 
 def test_a_word_that_the_model_does_not_know_is_read_but_never_taught(demonstrator: Demonstrator, echo: Any) -> None:

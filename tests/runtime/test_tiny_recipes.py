@@ -22,9 +22,10 @@ from agym.files import SHIPPED, DiskLibrary, shipped_names
 from agym.machine import inspect_machine
 from agym.runtime.agents.chat import Chat
 from agym.runtime.backends.hf_models import load_tokenizer
+from agym.runtime.data.demonstrations import keep_solved
 from agym.runtime.rollout.env_connections import EnvConnector, OpenEnvs
 from agym.runtime.rollout.episode import Ending, Episode, Task
-from agym.runtime.rollout.episode_runner import EpisodeLimits
+from agym.runtime.rollout.player import EpisodeLimits
 from agym.runtime.workers.build import prepare_model
 from agym.runtime.workers.rollout_worker import DemonstrationSettings, RolloutWorker, give_seeds
 
@@ -81,7 +82,7 @@ async def by_expert(plan: Plan, worker: RolloutWorker, name: str) -> list[Episod
         Task(environment=name, id=each.id, seed=at, difficulty=each.difficulty or "")
         for at, each in enumerate(found[:: max(1, len(found) // SHOWN)][:SHOWN])
     ]
-    return await worker.demonstrate(give_seeds(tasks, plan.seed), style, limits)
+    return keep_solved(name, tasks, await worker.demonstrate(give_seeds(tasks, plan.seed), style, limits), print)
 
 
 @pytest.mark.heavy

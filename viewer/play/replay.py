@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...envs.clients.seated import seat_by_record
 from ...envs.protocol import EnvClient, Observation, Session, Step
 from ...runtime.agents.chat import LEFT_OUT
 
@@ -48,9 +49,10 @@ async def replay_episode(client: EnvClient, record: Mapping[str, Any]) -> Replay
     """Play an episode again."""
     turns = [turn for turn in record["turns"] if isinstance(turn, Mapping)]
     task, done, skipped = record["task"], 0, 0
+    spec, seats = await client.spec(), {str(seat["name"]): seat["actions"] for seat in record.get("seats", ())}
     told = str(record["opening"][-1]["content"]) if record["opening"] else ""
     for attempt in _attempts(turns):
-        session = await client.open(str(task["id"]), int(task["seed"]))
+        session = await seat_by_record(await client.open(str(task["id"]), int(task["seed"])), spec, seats)
         try:
             if difference := _compare_first(told, session.first):
                 return Replayed(turns=done, skipped=skipped, difference=difference)

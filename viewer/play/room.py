@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...envs.clients.seated import seat_by_chance
 from ...envs.errors import EnvError
 from ...envs.protocol import EnvClient, TaskInfo
 from .saving import NotSaved, save_demonstration, save_episode
@@ -77,7 +78,7 @@ class Room:
         async with self._lock:
             await self._leave()
             spec = await self._ask(self.client.spec())
-            session = await self._ask(self.client.open(task, seed))
+            session = await self._ask(seat_by_chance(await self._ask(self.client.open(task, seed)), spec))
             known = (tasks[task] for tasks in self._tasks.values() if task in tasks)
             self._started_at, self._saved = self.wall_clock(), set()
             self.table = Table(

@@ -25,8 +25,8 @@ from agym.runtime.agents.thoughts import MARKS, without_thoughts
 from agym.runtime.protocols import FinishReason, Sampled, SampleRequest, SamplingSettings
 from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from agym.runtime.rollout.episode import Episode, Task
-from agym.runtime.rollout.episode_runner import EpisodeLimits, Player
 from agym.runtime.rollout.groups import play_episode
+from agym.runtime.rollout.player import EpisodeLimits, Player
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

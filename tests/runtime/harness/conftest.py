@@ -22,7 +22,7 @@ from agym.runtime.policy_endpoint.policy import Policy
 from agym.runtime.protocols import SamplingSettings
 from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from agym.runtime.rollout.episode import Episode, Task
-from agym.runtime.rollout.episode_runner import EpisodeLimits, Player
+from agym.runtime.rollout.player import EpisodeLimits, Player
 
 from ..policy_endpoint.conftest import Speaker
 

@@ -1,0 +1,75 @@
+"""A session in which somebody plays the other seats, so that whoever plays it has the agent's turns alone.
+
+A run has its own models play them; by hand, chance does, and in a replay what was recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+
+from ..protocol import EnvSpec, Observation, Seat, Session, Step, score_of
+
+__all__ = ["seat_by_chance", "seat_by_record"]
+
+Choose = Callable[[Seat, int], Awaitable[str]]
+"""Gives a seat's action, by the number of those it has taken."""
+
+
+async def seat_by_chance(session: Session, spec: EnvSpec) -> Session:
+    """Have other seats played by chance; a session without any is returned as it is."""
+
+    async def choose(seat: Seat, number: int) -> str:
+        return await session.noise_action(number) or ""
+
+    return await _seat(session, spec, choose)
+
+
+async def seat_by_record(session: Session, spec: EnvSpec, actions: Mapping[str, Sequence[str]]) -> Session:
+    """Have other seats take the actions recorded of each, and none beyond them."""
+
+    async def choose(seat: Seat, number: int) -> str:
+        recorded = actions.get(seat.name, ())
+        return recorded[number] if number < len(recorded) else ""
+
+    return await _seat(session, spec, choose)
+
+
+async def _seat(session: Session, spec: EnvSpec, choose: Choose) -> Session:
+    if not spec.models:
+        return session
+    seated = _SeatedSession(session, spec, choose)
+    await seated.begin()
+    return seated
+
+
+class _SeatedSession:
+    def __init__(self, session: Session, spec: EnvSpec, choose: Choose) -> None:
+        self._session, self._spec, self._choose = session, spec, choose
+        self._taken: dict[str, int] = {}
+        self.first: Observation = session.first
+
+    async def begin(self) -> None:
+        """Let the others play until the agent is to move."""
+        self.first = (await self._go_on(Step(observation=self._session.first))).observation
+
+    async def step(self, action: str) -> Step:
+        return await self._go_on(await self._session.step(action))
+
+    async def _go_on(self, step: Step) -> Step:
+        status, rewards = step.status, [step.reward]
+        while (seat := step.observation.seat) is not None and not step.ended:
+            number = self._taken.get(seat.name, 0)
+            self._taken[seat.name] = number + 1
+            step = await self._session.step(await self._choose(seat, number))
+            rewards.append(step.reward)
+        return replace(step, status=status, reward=score_of(self._spec.score, rewards))
+
+    async def advice(self) -> str | None:
+        return await self._session.advice()
+
+    async def noise_action(self, seed: int) -> str | None:
+        return await self._session.noise_action(seed)
+
+    async def close(self) -> None:
+        await self._session.close()
