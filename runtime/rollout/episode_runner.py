@@ -30,9 +30,6 @@ from .token_buffer import TokenBuffer
 
 __all__ = ["EpisodeRunner"]
 
-    def prompt_version(self, env: EnvSpec) -> str:
-        return prompts.prompt_version(self.format.opening(env.prompt, "", self.prompt), self.chat.tools)
-
 
 @dataclass(slots=True, kw_only=True)
 class _Exchange:

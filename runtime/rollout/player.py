@@ -10,7 +10,7 @@ from ...envs.protocol import EnvSpec, Observation
 from ..agents.chat import Chat
 from ..agents.formats import AgentFormat
 from ..agents.messages import Message
-from ..agents.prompts import add_actions, begin_next_task
+from ..agents.prompts import add_actions, begin_next_task, prompt_version
 from ..protocols import Sampled, Sampler, SampleRequest, SamplingSettings
 from .constrained import sample_valid_action
 from .env_calls import ConcurrencyLimits
@@ -51,7 +51,6 @@ class Player:
     """An observation ends with the actions that the environment lists."""
     voice: Callable[[EnvSpec], tuple[Chat, AgentFormat]] | None = None
     """Chat and format for an environment with tools of its own."""
-
     earlier: Callable[[int], Sampler | None] | None = None
     """Gives by a seed an earlier checkpoint, for seats that are not the agent's; None while nothing was saved."""
 
@@ -69,6 +68,9 @@ class Player:
             return opening
         *system, user = opening
         return (*system, *begin_next_task(examples, user.content))
+
+    def prompt_version(self, env: EnvSpec) -> str:
+        return prompt_version(self.format.opening(env.prompt, "", self.prompt), self.chat.tools)
 
     def show(self, observation: Observation, limits: EpisodeLimits) -> str:
         text = self.chat.truncate(observation.text, limits.observation_tokens)
