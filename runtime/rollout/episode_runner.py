@@ -6,7 +6,7 @@ about what is left out, and the turns that are kept, in the tokens in which they
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import chain
@@ -23,7 +23,7 @@ from ..agents.thoughts import without_thoughts
 from ..protocols import FinishReason, Sampler, SampleRequest, SamplingSettings
 from ..seeds import derive
 from .constrained import sample_valid_action
-from .env_calls import ConcurrencyLimits, ConnectedEnv, check_score, validated, with_deadline
+from .env_calls import ConcurrencyLimits, ConnectedEnv, check_score, measures_of, validated, with_deadline
 from .episode import Ending, Episode, Purpose, Task, Turn
 from .token_buffer import TokenBuffer
 
@@ -121,6 +121,8 @@ class EpisodeRunner:
     """Turns of earlier attempts."""
     _rewards: list[float] = field(default_factory=list)
     """Rewards of its steps; a reply without an action has none that could overwrite an earlier score."""
+    _measures: Mapping[str, float] = field(default_factory=dict)
+    """By its last step."""
     _first_observation: str = ""
     _view_limit: int = 0
     """Tokens of a view while it acts; the rest is reserved for the lesson or the summary at its end."""
@@ -175,6 +177,7 @@ class EpisodeRunner:
             success=self._succeeded,
             opening=self._opening,
             picture=self._picture,
+            measures=self._measures,
         )
 
     def _can_retry(self) -> bool:
@@ -287,6 +290,7 @@ class EpisodeRunner:
             what = f"{self.env.name} to answer '{action[:60]}'"
             step = await with_deadline(session.step(action), self.player.timeouts.step_timeout_s, what)
         self._rewards.append(validated(step, self.env.name).reward)
+        self._measures = measures_of(step)
         return step
 
     def _find_ending(self, steps: Sequence[_Taken]) -> Ending | None:
