@@ -10,7 +10,6 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from math import isfinite
 from typing import Any, Self, TypeVar
 
 from ...dsl.model.recipe import Rollout
@@ -233,10 +232,13 @@ def validated(step: Step, name: str) -> Step:
 def measures_of(step: Step) -> dict[str, float]:
     """The numbers of `metrics` in a step's `info`, by names that any sink takes; an environment may send anything."""
     found = step.info.get("metrics")
-    if not isinstance(found, Mapping):
-        return {}
-    known = {name: value for name, value in found.items() if isinstance(value, int | float) and isfinite(value)}
-    return {_NOT_IN_A_NAME.sub("_", name)[:60]: float(value) for name, value in sorted(known.items())[:_MOST_MEASURES]}
+    pairs = found.items() if isinstance(found, Mapping) else ()
+    known = sorted((name, value) for name, value in pairs if isinstance(name, str) and _is_measure(value))
+    return {_NOT_IN_A_NAME.sub("_", name)[:60]: float(value) for name, value in known[:_MOST_MEASURES]}
+
+
+def _is_measure(value: object) -> bool:
+    return isinstance(value, int | float) and _is_reward(value)
 
 
 def _is_reward(value: float) -> bool:
