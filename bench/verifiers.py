@@ -1,7 +1,8 @@
 """Claim: environments of the verifiers ecosystem that others published play, and pass `agym envs check`.
 
-Each is installed in a folder of its own, unless it is there already; then the checks run on it, and what failed is printed.
-Those of the 0.1 line are on the package index. Tasksets of the current line are published as source, so they need a checkout:
+Each is installed in a folder of its own, unless it is there already; then the checks run on it, and what failed is
+printed. Those of the 0.1 line are on the package index. Tasksets of the current line are published as source, so they
+need a checkout:
 
     git clone https://github.com/PrimeIntellect-ai/verifiers && git -C verifiers checkout a60a606ec
     python bench/verifiers.py --source verifiers [--only NAME]
