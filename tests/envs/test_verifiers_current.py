@@ -27,11 +27,11 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     made: list[Verifiers] = []
 
-    def of(environment: str, **options: Any) -> Verifiers:
+    def of(environment: str, *, package: Path = PACKAGE, **options: Any) -> Verifiers:
         folder = folder_of(environment, {"XDG_CACHE_HOME": str(tmp_path)})
         (folder / "bin").mkdir(parents=True, exist_ok=True)
         python = folder / "bin" / "python"
-        python.write_text(f'#!/bin/sh\nPYTHONPATH="{PACKAGE}" exec "{sys.executable}" "$@"\n', "utf-8")
+        python.write_text(f'#!/bin/sh\nPYTHONPATH="{package}" exec "{sys.executable}" "$@"\n', "utf-8")
         python.chmod(0o755)
         (folder / "installed.json").write_text(json.dumps({"packages": [environment]}), "utf-8")
         made.append(Verifiers({"environment": environment, **options}))
@@ -85,7 +85,7 @@ async def test_it_conforms(make: Make) -> None:
         factory("verifiers", {"environment": "riddles", "tasks": 20, "held_out": 5}),
         deadlines=Deadlines(open_s=START_S, step_s=START_S),
     )
-    results = await run_checks(Subject(client=client, num_tasks=3, neighbours=6), CHECKS)
+    results = await run_checks(Subject(client=client, num_tasks=2, neighbours=2), CHECKS)
     await client.close()
     assert [result for result in results if not result.passed] == []
 
@@ -115,3 +115,11 @@ def test_what_cannot_be_loaded_is_said(make: Make, environment: str, options: Ma
 def test_a_judge_of_the_line_is_the_one_of_the_options(make: Make) -> None:
     env = make("riddles", judge={"url": "http://127.0.0.1:1/v1"})
     assert env._environ()["PRIME_INFERENCE_URL"] == "http://127.0.0.1:1/v1"
+
+
+def test_a_line_that_is_not_spoken_is_refused(make: Make, tmp_path: Path) -> None:
+    package = tmp_path / "other"
+    (package / "verifiers").mkdir(parents=True)
+    (package / "verifiers" / "__init__.py").write_text('__version__ = "0.3.1"\n', "utf-8")
+    with pytest.raises(BadOption, match=r"verifiers 0\.3\.1 is installed there, .* 'verifiers==0\.4\.\*'"):
+        make("riddles", package=package).tasks("train")
