@@ -479,20 +479,32 @@ async def an_episode_ends_at_most_one_way(subject: Subject) -> None:
 
 
 async def tools_take_calls_as_actions(subject: Subject) -> str:
-    """Each tool has a schema of an object, and a call of a tool that is not there is not understood."""
+    """Each tool has a schema of an object, and a call of a tool that is not there is not understood.
+
+    Where every text is a turn it is one more text: then it must not solve the task.
+    """
     tools = (await subject.client.spec()).tools
     if not tools:
         raise Skipped("it has no tools")
     for tool in tools:
         _require(TOOL_NAME.fullmatch(tool.name) is not None, f"the tool '{tool.name[:60]}' has an unusable name")
         _require(tool.parameters.get("type") == "object", f"the parameters of '{tool.name}' are not of type 'object'")
-    session = await subject.client.open((await _sample(subject))[0], 0)
+    await _require_no_such_tool(subject, (await _sample(subject))[0])
+    return f"{len(tools)} tools"
+
+
+async def _require_no_such_tool(subject: Subject, task: str) -> None:
+    spec, call = await subject.client.spec(), json.dumps({"name": "no-such-tool", "arguments": {}})
+    if spec.free_text:
+        played = await _play_nothing(subject, task, (call,))
+        await _require_unsolved(subject, task, played, spec.score_range[1], "")
+        return
+    session = await subject.client.open(task, 0)
     try:
-        step = await session.step(json.dumps({"name": "no-such-tool", "arguments": {}}))
+        step = await session.step(call)
     finally:
         await session.close()
     _require(step.status is Status.INVALID, "a call of a tool that is not there was understood")
-    return f"{len(tools)} tools"
 
 
 async def stepping_after_the_end_is_refused(subject: Subject) -> None:

@@ -132,7 +132,9 @@ class Step:
     """The environment stopped the episode for a reason outside the task, such as its own limit of steps."""
     status: Status = Status.OK
     info: Mapping[str, Json] = field(default_factory=dict)
-    """Further facts. `state`, if there, names where the episode stands now: equal states of a task, equal names."""
+    """Further facts. `state`, if there, names where the episode stands now: equal states of a task, equal names.
+    `metrics`, if in an episode's last step, has numbers by name, whose means are metrics of the run.
+    """
 
     @property
     def ended(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Column, Table
@@ -19,6 +19,7 @@ __all__ = ["evaluation_table", "outcomes_table"]
 _KEY = re.compile(r"eval/(?P<environment>[^/@]+)(?:@(?P<turns>\d+))?/(?P<greedy>greedy_)?(?P<what>.+)")
 _AT_K = re.compile(r"(?:avg|pass)@\d+")
 _DIFFICULTY = "success/"
+_MEASURE = "env/"
 
 
 def evaluation_table(row: Mapping[str, float | int | str], turns: Mapping[str, int], style: Style) -> str:
@@ -37,7 +38,15 @@ def evaluation_table(row: Mapping[str, float | int | str], turns: Mapping[str, i
         for key, value in part.items():
             if key.startswith(_DIFFICULTY):
                 table.add_row(f"  {key.removeprefix(_DIFFICULTY)}", "", "", f"{value:.3f}")
-    return rendered(table, style)
+    return rendered(table, style) + "".join(_measured(parts))
+
+
+def _measured(parts: Mapping[tuple[str, int, str], Mapping[str, float]]) -> Iterator[str]:
+    """A line for each environment that measures something by itself."""
+    for (environment, horizon, drawn), part in parts.items():
+        known = [f"{key.removeprefix(_MEASURE)} {value:.3f}" for key, value in part.items() if key.startswith(_MEASURE)]
+        if known:
+            yield f"{environment}{drawn} in {horizon} turns measured {', '.join(known)}\n"
 
 
 def outcomes_table(plays: Sequence[tuple[str, int, str, EvalOutcomes]], style: Style) -> str:

@@ -57,14 +57,16 @@ def test_the_table_has_a_line_for_each_horizon_and_way_of_drawing() -> None:
         f"eval/web{at}/{key}": value for at in ("@4", "") for key, value in each.items()
     }
     row |= {f"eval/web/greedy_{key}": value for key, value in each.items()}
+    row |= {"eval/web/env/rhyme": 0.125, "eval/web/greedy_env/rhyme": 0.5}
     row |= {"eval/web/avg@8": 0.5, "eval/web/pass@8": 0.9, "eval/web/success/deep": 0.1, "eval/success": 0.5}
     lines = evaluation_table(row, {"web": 12}, Style(width=120, colour=False)).splitlines()
-    assert [line.split()[:3] for line in lines[1:]] == [
+    assert [line.split()[:3] for line in lines[1:-2]] == [
         ["web", "4", "20"],
         ["web", "12", "20"],
         ["deep", "0.100"],
         ["web", "greedy", "12"],
     ]
+    assert lines[-2:] == ["web in 12 turns measured rhyme 0.125", "web greedy in 12 turns measured rhyme 0.500"]
     assert lines[0].split()[:6] == ["environment", "turns", "tasks", "success", "interval", "avg@8"]
     assert "0.250 to 0.750  0.500   0.900" in lines[2]
 

@@ -63,7 +63,14 @@ class Verifiers(Env):
 
     def _find_shared(self) -> Shared:
         options = self._options
-        load = {"name": options.environment, "args": dict(options.args), "max_steps": options.max_steps}
+        load = {
+            "name": options.environment,
+            "args": dict(options.args),
+            "max_steps": options.max_steps,
+            "env": dict(options.env),
+            "tasks": options.tasks,
+            "held_out": options.held_out,
+        }
         python = find_python(options.environment, os.environ)
         return shared(python, tuple(sorted(self._environ().items())), json.dumps(load, sort_keys=True), _LOAD_S)
 
@@ -72,14 +79,15 @@ class Verifiers(Env):
         return {**passed, "PYTHONHASHSEED": "0", "PYTHONUTF8": "1", **self._judge()}
 
     def _judge(self) -> dict[str, str]:
-        """What OpenAI's client, which judged rubrics make, reads by itself."""
+        """What the clients that judged rubrics make read by themselves: OpenAI's, and the judges of the 0.4 line."""
         judge = self._options.judge
         if not judge:
             return {}
         variable = judge.get("key_variable", "")
         if variable and not os.environ.get(variable):
             raise BadOption(f"the judge's key is to be in the variable {variable}, which is not set")
-        return {"OPENAI_BASE_URL": judge["url"], "OPENAI_API_KEY": os.environ.get(variable, "") or "none"}
+        url, key = judge["url"], os.environ.get(variable, "") or "none"
+        return {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": key, "PRIME_INFERENCE_URL": url, "PRIME_API_KEY": key}
 
     def _ask(self, what: str, **arguments: Any) -> dict[str, Any]:
         assert self._process is not None
@@ -88,7 +96,7 @@ class Verifiers(Env):
     # --- tasks ---
 
     def tasks(self, split: str) -> tuple[str, ...]:
-        """`train` is the environment's dataset, `test` its eval dataset, each in its order."""
+        """The environment's own, in its own order."""
         self.check_split(split)
         self._enter()
         return tuple(f"{split}-{number}" for number in range(self._facts["tasks"][split]))

@@ -18,8 +18,8 @@ from ..errors import BadOption, EnvFault, NotInstalled
 
 __all__ = ["FRAMEWORK", "Installed", "find_python", "folder_of", "install", "list_installed"]
 
-FRAMEWORK = "verifiers>=0.1.9,<0.2"
-"""The line that has `load_environment`; what is published for it pins it."""
+FRAMEWORK = "verifiers>=0.1.9,!=0.2.*,!=0.3.*"
+"""The lines that are spoken here; a package that asks for one of them gets it, any other the current one."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _RECORD, _PINS = "installed.json", "pins.txt"
 _SHOWN = 600

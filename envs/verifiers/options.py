@@ -12,9 +12,15 @@ __all__ = ["VerifiersOptions"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiersOptions:
     environment: str
-    """Module with `load_environment`, or `module:function`."""
+    """Package with a taskset; in the 0.1 line, module with `load_environment`, or `module:function`."""
     args: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of that function."""
+    """Settings of the taskset, or arguments of that function."""
+    env: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the environment around the taskset."""
+    tasks: int = 1000
+    """Most tasks that are read of a taskset, which may be endless."""
+    held_out: int = 0
+    """Tasks of the split `test`, the last that are read, where a taskset has no split of its own."""
     judge: Mapping[str, str] = field(default_factory=dict)
     """Endpoint for rubrics that ask a model."""
     max_score: float = 1.0

@@ -24,6 +24,9 @@ from ..errors import BadOption, EnvFault, FaultKind
 
 __all__ = ["Process", "Shared", "shared"]
 
+_START = "import sys; sys.path.insert(0, sys.argv.pop()); import inside.server as it; del sys.path[0]; it.main()"
+"""Only while ours is imported can modules of this folder be found there, for their names are common ones."""
+
 _KEPT_LINES, _SHOWN_LINES, _SHOWN = 40, 4, 400
 _PATIENCE_S = 5.0
 """For the process to end by itself."""
@@ -32,7 +35,7 @@ _PATIENCE_S = 5.0
 class Process:
     def __init__(self, python: Path, environ: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
-            [str(python), "-u", str(Path(__file__).with_name("server.py"))],
+            [str(python), "-P", "-u", "-c", _START, str(Path(__file__).parent)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

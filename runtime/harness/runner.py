@@ -19,6 +19,7 @@ from ..rollout.env_calls import (
     ConnectedEnv,
     check_score,
     limit_time,
+    measures_of,
     open_session,
     validated,
     with_deadline,
@@ -87,6 +88,7 @@ class _Attempt:
     _log: str = ""
     _episode: PolicyEpisode | None = None
     _rewards: list[float] = field(default_factory=list)
+    _measures: Mapping[str, float] = field(default_factory=dict)
 
     async def play(self, session: Session, seed: int) -> Episode:
         runner = self.runner
@@ -119,6 +121,7 @@ class _Attempt:
             what = f"{self.env.name} to answer '{action[:60]}'"
             step = await with_deadline(session.step(action), self.player.timeouts.step_timeout_s, what)
         self._rewards.append(validated(step, self.env.name).reward)
+        self._measures = measures_of(step)
         return step
 
     # --- the agent
@@ -238,6 +241,7 @@ class _Attempt:
             horizon=self.limits.horizon,
             score=score,
             success=score >= self.env.success_at,
+            measures=self._measures,
         )
 
     def _score(self, result: HarnessResult) -> float:

@@ -23,6 +23,7 @@ __all__ = [
     "eval_outcomes",
     "group_metrics",
     "mean",
+    "mean_measures",
     "pass_at",
     "rate",
     "rollout_metrics",
@@ -70,7 +71,18 @@ def rollout_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
         "horizon/hit_rate": mean(episode.ending is Ending.HORIZON for episode in trainable),
         **_success_by_environment(trainable),
         **_success_against(trainable),
+        **{
+            f"rollout/env/{name}/{measure}": value
+            for name in sorted({episode.task.environment for episode in trainable})
+            for measure, value in mean_measures([e for e in trainable if e.task.environment == name]).items()
+        },
     }
+
+
+def mean_measures(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Means of what an environment measured, each over the episodes that have it."""
+    names = sorted({name for episode in episodes for name in episode.measures})
+    return {name: mean(each.measures[name] for each in episodes if name in each.measures) for name in names}
 
 
 def version_lags(episodes: Sequence[Episode], newest: int) -> dict[str, float]:

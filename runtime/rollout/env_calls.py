@@ -6,7 +6,8 @@ A fault is never a failure: the episode is played again from its start, with the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
@@ -23,6 +24,7 @@ __all__ = [
     "SessionLimit",
     "check_score",
     "limit_time",
+    "measures_of",
     "open_session",
     "validated",
     "with_deadline",
@@ -33,6 +35,8 @@ T = TypeVar("T")
 
 _TRIED_AFTER = 8
 """Times the sessions that a server takes have to end until one more is tried."""
+_MOST_MEASURES = 40
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +227,18 @@ def validated(step: Step, name: str) -> Step:
     if not (isinstance(step, Step) and isinstance(step.observation.text, str) and _is_reward(step.reward)):
         raise EnvFault(f"{name} returned an invalid answer: {str(step)[:80]}", kind=FaultKind.GARBAGE)
     return step
+
+
+def measures_of(step: Step) -> dict[str, float]:
+    """The numbers of `metrics` in a step's `info`, by names that any sink takes; an environment may send anything."""
+    found = step.info.get("metrics")
+    pairs = found.items() if isinstance(found, Mapping) else ()
+    known = sorted((name, value) for name, value in pairs if isinstance(name, str) and _is_measure(value))
+    return {_NOT_IN_A_NAME.sub("_", name)[:60]: float(value) for name, value in known[:_MOST_MEASURES]}
+
+
+def _is_measure(value: object) -> bool:
+    return isinstance(value, int | float) and _is_reward(value)
 
 
 def _is_reward(value: float) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -177,6 +178,8 @@ class Episode:
     """What the environment shows people with its first observation."""
     judge_keys: tuple[str, ...] = ()
     """Keys of the judge's answers that scored it, in the order of its questions."""
+    measures: Mapping[str, float] = field(default_factory=dict)
+    """What the environment measured, by the last step's `info`."""
 
     @property
     def sampled_tokens(self) -> int:

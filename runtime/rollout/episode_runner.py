@@ -6,7 +6,7 @@ about what is left out, and the turns that are kept, in the tokens in which they
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
@@ -22,7 +22,7 @@ from ..agents.prompts import with_paragraphs
 from ..agents.thoughts import without_thoughts
 from ..protocols import FinishReason, SampleRequest
 from ..seeds import derive
-from .env_calls import ConnectedEnv, check_score, validated, with_deadline
+from .env_calls import ConnectedEnv, check_score, measures_of, validated, with_deadline
 from .episode import Ending, Episode, Purpose, Task, Turn
 from .other_seats import OtherSeats
 from .player import EpisodeLimits, Player
@@ -81,6 +81,8 @@ class EpisodeRunner:
     _others: OtherSeats | None = None
     _rewards: list[float] = field(default_factory=list)
     """Rewards of its steps; a reply without an action has none that could overwrite an earlier score."""
+    _measures: Mapping[str, float] = field(default_factory=dict)
+    """By its last step."""
     _first_observation: str = ""
     _view_limit: int = 0
     """Tokens of a view while it acts; the rest is reserved for the lesson or the summary at its end."""
@@ -138,6 +140,7 @@ class EpisodeRunner:
             prompt=self.player.prompt_version(self.env.spec),
             picture=self._picture,
             seats=self._others.reports if self._others else (),
+            measures=self._measures,
         )
 
     def _can_retry(self) -> bool:
@@ -244,6 +247,7 @@ class EpisodeRunner:
         send = partial(self._send, session)
         step = await self._others.go_on(await send(action), send)
         self._rewards.append(step.reward)
+        self._measures = measures_of(step)
         return step
 
     async def _send(self, session: Session, action: str) -> Step:

@@ -14,7 +14,7 @@ from ...dsl.model.algorithm import Preset
 from ...dsl.model.plan import Plan
 from ...dsl.model.recipe import Environment, Eval, TaskSelection
 from ..errors import RunError
-from ..learning.metrics import EvalOutcomes, bootstrap, eval_outcomes, mean, pass_at
+from ..learning.metrics import EvalOutcomes, bootstrap, eval_outcomes, mean, mean_measures, pass_at
 from ..protocols import SamplingSettings
 from ..rollout.episode import Episode, Group, Task
 from ..rollout.groups import GroupRequest
@@ -195,7 +195,8 @@ def _numbers(context: StageContext, settings: Eval, groups: Sequence[Group]) -> 
         "tasks": float(len(counted)),
         "faults": float(sum(not e.ending.trainable for group in groups for e in group.episodes)),
     }
-    return numbers | _at_k(counted, settings.samples) | _by_difficulty(counted)
+    measures = {f"env/{name}": value for name, value in mean_measures([e for group in counted for e in group]).items()}
+    return numbers | measures | _at_k(counted, settings.samples) | _by_difficulty(counted)
 
 
 def _at_k(groups: Sequence[Sequence[Episode]], samples: int) -> dict[str, float]:

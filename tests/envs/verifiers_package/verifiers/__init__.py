@@ -2,6 +2,8 @@
 
 __all__ = ["Environment"]
 
+__version__ = "0.1.14"
+
 
 class Rubric:
     def __init__(self, score):

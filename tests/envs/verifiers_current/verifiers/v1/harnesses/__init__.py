@@ -1,0 +1,1 @@
+"""Where verifiers keeps its harnesses."""
