@@ -46,13 +46,16 @@ def test_a_run_trains_against_itself_and_its_earlier_checkpoints(engines: Engine
         opponent: [each for each in played if each["task"]["difficulty"] == opponent]
         for opponent in ("policy", "earlier", "random")
     }
-    assert all(by_opponent.values())
     assert not any("seats" in each for each in by_opponent["random"])
-    for each in by_opponent["policy"]:
+    # an agent that loses by its own mistakes before the other's first turn has played against nobody
+    met = {opponent: [each for each in episodes if "seats" in each] for opponent, episodes in by_opponent.items()}
+    assert met["policy"]
+    assert met["earlier"]
+    for each in met["policy"]:
         (seat,) = each["seats"]
         newest = max(version for segment in each["segments"] for version in segment["versions"])
         assert (seat["model"], seat["version"]) == ("policy", newest)
-    for each in by_opponent["earlier"]:
+    for each in met["earlier"]:
         (seat,) = each["seats"]
         newest = max(version for segment in each["segments"] for version in segment["versions"])
         assert seat["model"] == "earlier"
