@@ -1,4 +1,4 @@
-"""Model, environment and engines of a shipped recipe in this process, warmed up a little; shared by benches of speed."""
+"""Model, environment and engines of a recipe in this process, warmed up a little. Shared by benches of speed."""
 
 from __future__ import annotations
 

@@ -5,11 +5,12 @@ their order, horizons, learning rates, prompts and the game come from agym's own
 Runs in build/peer-trl, with `python -P`: the bench beside it has the name of the library.
 
 Of TRL: a `rollout_func` plays all episodes in rounds, one call of `generate` per turn for those still going (TRL's own
-call, left-padded). A model from scratch learns in one micro-batch per update (`bnpo` is then the mean over its tokens), a
-pretrained one group by group, for memory's sake (`dapo` is the mean over the tokens of all). Adapters are PEFT's, in the
+call, left-padded). A model from scratch learns in one micro-batch per update, of which `bnpo` is the mean over the
+tokens; a pretrained one group by group, for memory's sake, with `dapo` for the same mean. Adapters are PEFT's, in the
 precision of the base model. Checkpointing of activations, on by default, would only cost time here.
 On a CPU its continuous batching attends from every episode to all others, and its vLLM modes cannot hand weights over.
-No setting leaves out groups without spread, or the second forward for log-probs that the sampler knew.
+No setting leaves out groups without spread, or, with several updates to a rollout, the second forward for log-probs that
+the sampler knew.
 """
 
 from __future__ import annotations
