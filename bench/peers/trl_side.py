@@ -9,8 +9,8 @@ call, left-padded). A model from scratch learns in one micro-batch per update, o
 tokens; a pretrained one group by group, for memory's sake, with `dapo` for the same mean. Adapters are PEFT's, in the
 precision of the base model. Checkpointing of activations, on by default, would only cost time here.
 On a CPU its continuous batching attends from every episode to all others, and its vLLM modes cannot hand weights over.
-No setting leaves out groups without spread, or, with several updates to a rollout, the second forward for log-probs that
-the sampler knew.
+No setting leaves out groups without spread, or, with several updates to a rollout, the second forward for log-probs
+that the sampler knew.
 """
 
 from __future__ import annotations
