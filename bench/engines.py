@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agym.catalog import catalog
+from agym.dsl.check.paths import anchor_paths
 from agym.dsl.compile import compile_recipe
 from agym.dsl.model.plan import Plan
 from agym.dsl.model.recipe import Rollout, Stage
@@ -58,7 +59,7 @@ def recipe_plan(name: str, *settings: str) -> Plan:
     compiled = compile_recipe(source, library, settings, {}, catalog())
     plan = compiled.variants[0].plan if compiled.variants else None
     assert plan is not None, [each.message for each in compiled.diagnostics]
-    return plan
+    return anchor_paths(plan, library.folder(source))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ have been rendered before, as 97 in 100 have in a run of this game:
 - `LLMEngine` with vLLM's own settings for blocks, prompts in pieces and matrix products, in an engine beside it
 
 With `--model smollm2` the same of a pretrained model with adapters, in bf16: 0.95 (floor 0.9). The 32 episodes of a
-step of smollm2/babyai after its imitation, to 4 turns, and no engine beside it.
+step of smollm2/babyai after its imitation, to 4 turns; no big batch, and no engine beside it.
 
     python bench/rollout.py [--model smollm2] [--rounds 7] [--quick]
 """
@@ -105,17 +105,20 @@ async def compare(game: Game, engines: Engines, recording: Recording, rounds: in
 
 
 def _bare_ways(recording: Recording, talks: Sequence[Talk]) -> Mapping[str, Callable[[], Awaitable[None]]]:
-    front, core, whole = FrontEnd(recording), Core(recording), at_once(talks)
+    front, core = FrontEnd(recording), Core(recording)
     ways = {
         "LLMEngine": replay(front, talks, seeded=False),
         "LLMEngine, seeds": replay(front, talks, seeded=True),
         "engine core, seeds": replay(core, talks, seeded=True),
-        "one big batch, LLMEngine": replay(front, whole, seeded=False),
-        "one big batch, engine core, seeds": replay(core, whole, seeded=True),
     }
     if recording.is_adapted:
         return ways
-    return ways | {"LLMEngine, vLLM's settings": replay(FrontEnd(recording, recording.beside()), talks, seeded=False)}
+    whole = at_once(talks)
+    return ways | {
+        "LLMEngine, vLLM's settings": replay(FrontEnd(recording, recording.beside()), talks, seeded=False),
+        "one big batch, LLMEngine": replay(front, whole, seeded=False),
+        "one big batch, engine core, seeds": replay(core, whole, seeded=True),
+    }
 
 
 # --- what was asked of the engine ----------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ def _imitates(stage: Row) -> bool:
 def imitated(recipe: Recipe, folder: Path) -> Path:
     imitation = {
         "model": recipe["model"],
-        "algorithm": {"optimizer": recipe["algorithm"]["optimizer"]},
+        "algorithm": {key: recipe["algorithm"][key] for key in ("optimizer",) if key in recipe["algorithm"]},
         "schedule": [stage | {"eval_every": NEVER} for stage in recipe["schedule"] if _imitates(stage)],
         "eval": NO_EXTRA_EVALS,
     }
