@@ -8,8 +8,9 @@ measured by agym's eval, for which both clocks stand still. A step without any
 framework took 0.55 s, with a smaller model.
 
 Claim, with `--recipe smollm2/babyai`: at most 1/2 (aim 1/4) with a pretrained model and LoRA, by PEFT on TRL's side.
-Four steps of each, of which the first is left out; no evals. Under load the ratio of processor seconds, of all that a
-side started, says more than that of seconds.
+Four steps of each, of which the first is left out; no evals. In the recipe groups without spread are left out, and with
+them the update where there are no others; so agym is also measured with every group. Under load the ratio of processor
+seconds, of all that a side started, says more than that of seconds.
 
     python bench/peers/trl.py [--recipe quickstart] [--model FOLDER] [--seeds 0 1 2] [--steps 100] [--quick]
 
@@ -36,6 +37,7 @@ from typing import Any
 
 import psutil
 import yaml
+from agym.runtime.backends.engine_variables import missing_variables
 from agym.runtime.pretrained.catalog import find_folder, list_pretrained
 
 HERE = Path(__file__).resolve().parent
@@ -48,6 +50,9 @@ PROTOTYPE_S = 0.55
 QUICK = [{"stage": "quick", "turns": 8, "until": "step >= 3"}]
 NO_EXTRA_EVALS = {"at_start": False, "at_end": False}
 NEVER = 10_000
+NONE: Mapping[str, str] = {}
+# with glibc's defaults a third of TRL's time goes to the kernel, which maps the same memory again and again
+TRL_MEMORY = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**36)}
 Recipe = Mapping[str, Any]
 Row = Mapping[str, Any]
 
@@ -60,7 +65,7 @@ def main() -> int:
     runs = []
     for at, seed in enumerate(arguments.seeds[: 1 if arguments.quick else None]):
         # by turns, so that what the machine does beside falls on both
-        for side in SIDES if at % 2 == 0 else reversed(SIDES):
+        for side in subject.sides if at % 2 == 0 else reversed(subject.sides):
             runs.append(run := trained(side, recipe | {"seed": seed}, arguments.folder / f"{side}-{seed}"))
             print(f"{side}, seed {seed}: {run.per_step('step'):.2f} s per step", file=sys.stderr, flush=True)
     print(subject.tables(runs))
@@ -203,14 +208,22 @@ def trained(side: str, recipe: Recipe, folder: Path) -> Run:
 
 
 def agym(recipe: Recipe, folder: Path) -> Row:
+    """Which sets the like of TRL_MEMORY itself."""
     return _call([sys.executable, "-m", "agym", "run", "recipe.yaml", "--fresh"], recipe, folder)
 
 
+def agym_every_group(recipe: Recipe, folder: Path) -> Row:
+    """Learns from groups without spread as well, as TRL does."""
+    return agym(recipe | {"algorithm": recipe["algorithm"] | {"filter": {"groups": "std >= 0"}}}, folder)
+
+
 def trl(recipe: Recipe, folder: Path) -> Row:
-    return _call([str(PEER_PYTHON), "-P", str(HERE / "trl_side.py"), "recipe.yaml"], recipe, folder)
+    openmp = {name: value for name, value in missing_variables({}, threads=1, cpu=True).items() if name == "LD_PRELOAD"}
+    command = [str(PEER_PYTHON), "-P", str(HERE / "trl_side.py"), "recipe.yaml"]
+    return _call(command, recipe, folder, TRL_MEMORY | openmp)
 
 
-def _call(command: Sequence[str], recipe: Recipe, folder: Path) -> Row:
+def _call(command: Sequence[str], recipe: Recipe, folder: Path, variables: Mapping[str, str] = NONE) -> Row:
     """Runs it, or reads what is known of an earlier run that has ended."""
     note = folder / "ended.json"
     if note.is_file() and (ended := json.loads(note.read_text()))["recipe"] == recipe:
@@ -220,7 +233,7 @@ def _call(command: Sequence[str], recipe: Recipe, folder: Path) -> Row:
     (folder / "recipe.yaml").write_text(json.dumps(recipe))
     # each side says itself how many threads it wants
     environ = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    environ |= {"TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_OFFLINE": "1"}
+    environ |= {"TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_OFFLINE": "1"} | variables
     started = perf_counter()
     with (folder / "console.txt").open("w") as log:
         process = psutil.Popen(command, cwd=folder, env=environ, stdout=log, stderr=log)
@@ -281,8 +294,8 @@ def _measured(run: Path) -> tuple[str, float]:
 
 
 SIDES = ("agym", "trl")
-_TRAIN: Mapping[str, Callable[[Recipe, Path], Row]] = {"agym": agym, "trl": trl}
-_READ = {"agym": _read_agym, "trl": _read_trl}
+_TRAIN: Mapping[str, Callable[[Recipe, Path], Row]] = {"agym": agym, "agym-every-group": agym_every_group, "trl": trl}
+_READ = {"agym": _read_agym, "agym-every-group": _read_agym, "trl": _read_trl}
 
 
 # --- what is told --------------------------------------------------------------------------------------------------
@@ -329,33 +342,35 @@ def _curve(runs: Sequence[Run], seed: int) -> Iterable[str]:
 
 def step_table(runs: Sequence[Run]) -> str:
     """Step by step, without the first of each run."""
-    pairs, subject = list(_pairs(runs)), SUBJECTS["smollm2/babyai"]
+    rounds, subject = list(_rounds(runs)), SUBJECTS["smollm2/babyai"]
     lines = ["| seed, step | side | rollout s | update s | step s | processor s | success | tokens |", f"|{'---|' * 8}"]
-    lines += [_step_line(*at, side, *taken) for at, pair in pairs for side, taken in zip(SIDES, pair, strict=True)]
-    lines += [f"\n| agym / TRL, floor {subject.floor:.2f}, aim {subject.aim:.2f} | median of the pairs | of the sums |"]
-    measured = {part: [[row[f"timing_s/{part}"] for row, _ in pair] for _, pair in pairs] for part in PARTS}
-    measured["processor"] = [[used for _, used in pair] for _, pair in pairs]
-    return "\n".join([*lines, "|---|---|---|", *(_ratio_line(what, found) for what, found in measured.items())])
-
-
-def _step_line(seed: int, step: int, side: str, row: Row, used: float) -> str:
-    seconds = " | ".join(f"{row[f'timing_s/{part}']:.2f}" for part in PARTS)
-    return (
-        f"| {seed}, {step} | {side} | {seconds} | {used:.1f} | {row['rollout/success']:.2f} | {row['rollout/tokens']} |"
+    lines += [_step_line(at, side, *taken) for at, steps in rounds for side, taken in steps.items()]
+    lines += [f"\n| of TRL's, floor {subject.floor:.2f}, aim {subject.aim:.2f} | median of the steps | of the sums |"]
+    return "\n".join(
+        [*lines, "|---|---|---|", *(line for side in subject.sides[:-1] for line in _shares(side, rounds))]
     )
 
 
-def _ratio_line(what: str, found: Sequence[Sequence[float]]) -> str:
-    ours, theirs = map(sum, zip(*found, strict=True))
-    return f"| {what} s | {median(a / b for a, b in found):.2f} | {ours / theirs:.2f} |"
-
-
-def _pairs(runs: Sequence[Run]) -> Iterable[tuple[tuple[int, int], Sequence[tuple[Row, float]]]]:
-    """What both sides took for a step, by seed and number of the step."""
+def _rounds(runs: Sequence[Run]) -> Iterable[tuple[str, Mapping[str, tuple[Row, float]]]]:
+    """What each side took for a step, by seed and number of the step."""
     for seed in sorted({run.seed for run in runs}):
-        sides = [next(run for run in runs if run.seed == seed and run.side == side) for side in SIDES]
-        both = zip(*(zip(run.steps, run.processor_s, strict=True) for run in sides), strict=True)
-        yield from (((seed, step), pair) for step, pair in enumerate(both, 1) if step > 1)
+        sides = {run.side: list(zip(run.steps, run.processor_s, strict=True)) for run in runs if run.seed == seed}
+        for step in range(1, min(map(len, sides.values()))):
+            yield f"{seed}, {step + 1}", {side: taken[step] for side, taken in sorted(sides.items())}
+
+
+def _step_line(at: str, side: str, row: Row, used: float) -> str:
+    seconds = " | ".join(f"{row[f'timing_s/{part}']:.2f}" for part in PARTS)
+    return f"| {at} | {side} | {seconds} | {used:.1f} | {row['rollout/success']:.2f} | {row['rollout/tokens']} |"
+
+
+def _shares(side: str, rounds: Sequence[tuple[str, Mapping[str, tuple[Row, float]]]]) -> Iterable[str]:
+    both = [(steps[side], steps["trl"]) for _, steps in rounds]
+    measured = {part: [(a[f"timing_s/{part}"], b[f"timing_s/{part}"]) for (a, _), (b, _) in both] for part in PARTS}
+    measured["processor"] = [(a, b) for (_, a), (_, b) in both]
+    for what, found in measured.items():
+        ours, theirs = map(sum, zip(*found, strict=True))
+        yield f"| {side}, {what} s | {median(a / b for a, b in found):.2f} | {ours / theirs:.2f} |"
 
 
 # --- what is compared ----------------------------------------------------------------------------------------------
@@ -372,11 +387,20 @@ class Subject:
     seeds: Sequence[int]
     floor: float
     aim: float
+    sides: Sequence[str] = SIDES
 
 
 SUBJECTS = {
     "quickstart": Subject(recipe=from_scratch, tables=tables, steps=100, seeds=(0, 1, 2), floor=2 / 3, aim=1 / 3),
-    "smollm2/babyai": Subject(recipe=pretrained, tables=step_table, steps=4, seeds=(0,), floor=1 / 2, aim=1 / 4),
+    "smollm2/babyai": Subject(
+        recipe=pretrained,
+        tables=step_table,
+        steps=4,
+        seeds=(0,),
+        floor=1 / 2,
+        aim=1 / 4,
+        sides=("agym", "agym-every-group", "trl"),
+    ),
 }
 
 

@@ -300,7 +300,7 @@ def _model(plan: Plan) -> torch.nn.Module:
         return model
     from peft import PeftModel
 
-    # adapters in the precision of the model, for they are faster so than in fp32 under autocast
+    # adapters in the precision of the model, so that nothing is cast back and forth
     return PeftModel.from_pretrained(model, str(lora.path), is_trainable=True, autocast_adapter_dtype=False)
 
 
