@@ -1,4 +1,4 @@
-"""The quickstart's model, environment and engines in this process, warmed up a little. Shared by benches of speed."""
+"""Model, environment and engines of a recipe in this process, warmed up a little. Shared by benches of speed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agym.catalog import catalog
+from agym.dsl.check.paths import anchor_paths
 from agym.dsl.compile import compile_recipe
 from agym.dsl.model.plan import Plan
 from agym.dsl.model.recipe import Rollout, Stage
@@ -29,32 +30,36 @@ from agym.runtime.rollout.player import EpisodeLimits
 from agym.runtime.rollout.task_sampler import TaskPool
 from agym.runtime.seeds import derive
 from agym.runtime.storage.run_folder import RunFolder
-from agym.runtime.workers.build import learner_worker, prepare_model
+from agym.runtime.workers.build import learner_worker, prepare_model, sampler_settings
 from agym.runtime.workers.inline import InlineWorkerGroup
 from agym.runtime.workers.learner_worker import LearnerWorker
 from agym.runtime.workers.rollout_worker import PlaySettings, RolloutWorker
 from agym.runtime.workers.worker_group import WorkerGroup
 
-__all__ = ["Engines", "in_prepared_process", "quickstart", "started", "walked", "warm_up_of"]
+__all__ = ["Engines", "in_prepared_process", "quickstart", "recipe_plan", "started", "walked", "warm_up_of"]
 
 MakeSampler = Callable[[SamplerSettings, Callable[[Sequence[int]], str]], Sampler]
 
 
-def in_prepared_process() -> None:
+def in_prepared_process(threads: int = 1) -> None:
     """Starts this process once more, if it lacks what engines read when a process starts."""
-    if missing := missing_variables(os.environ, threads=1, cpu=True):
+    if missing := missing_variables(os.environ, threads=threads, cpu=True):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **missing})
 
 
 def quickstart(*settings: str) -> Plan:
     """Its plan, with what is set on top of it."""
+    return recipe_plan("quickstart", *settings)
+
+
+def recipe_plan(name: str, *settings: str) -> Plan:
     library = DiskLibrary(Path.cwd())
-    source = library.open("quickstart")
+    source = library.open(name)
     assert isinstance(source, Source), source
     compiled = compile_recipe(source, library, settings, {}, catalog())
     plan = compiled.variants[0].plan if compiled.variants else None
     assert plan is not None, [each.message for each in compiled.diagnostics]
-    return plan
+    return anchor_paths(plan, library.folder(source))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +91,10 @@ class Engines:
         ]
 
     def style(self, slots: int) -> PlaySettings:
+        agent = self.stage.agent
+        shown = self.plan.model.init is None if agent.show_actions is None else agent.show_actions
         return PlaySettings(
-            agent=self.stage.agent,
+            agent=replace(agent, show_actions=shown),
             environments=self.stage.environments,
             sampling=SamplingSettings(),
             timeouts=Rollout(),
@@ -111,7 +118,8 @@ async def started(
     model = await prepare_model(plan, folder, envs)
     tokenizer = load_tokenizer(model)
     context = max(stage.settings.agent.context_tokens for stage in plan.stages)
-    settings = SamplerSettings(model=Path(model.path), context_tokens=context, slots=slots)
+    own = sampler_settings(plan, model)
+    settings = SamplerSettings(model=own.model, dtype=own.dtype, lora=own.lora, context_tokens=context, slots=slots)
     chosen = (sampler or VllmSampler)(settings, tokenizer.decode)
     rollout = RolloutWorker(chosen, Chat(tokenizer), tokenizer.encode_known, envs, time.perf_counter)
     learner = learner_worker(plan, model)

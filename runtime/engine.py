@@ -117,6 +117,8 @@ class Engine:
         """Of workers, by metric."""
         self._replaced = Counter[str]()
         """Workers by role, as last asked for."""
+        self._prompt_versions: dict[str, str] = {}
+        """By environment, as this process last recorded them."""
         self._reset()
 
     def _reset(self) -> None:
@@ -325,7 +327,9 @@ class Engine:
         if settings.agent.harness is None:
             versions = await self._workers.rollout(RolloutWorker.prompt_versions, settings.agent, settings.environments)
             for name, version in sorted(versions.items()):
-                self._event(EventKind.PROMPT, f"{name}: {version}", environment=name, version=version)
+                if self._prompt_versions.get(name) != version:
+                    self._event(EventKind.PROMPT, f"{name}: {version}", environment=name, version=version)
+            self._prompt_versions |= versions
 
     async def _keep_base(self) -> None:
         """What each round of retraining begins with, the learner as the stage found it, kept for a resume."""

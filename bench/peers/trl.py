@@ -7,9 +7,15 @@ warm-up, and take their first hundred steps: a rollout of 128 episodes and two u
 measured by agym's eval, for which both clocks stand still. A step without any
 framework took 0.55 s, with a smaller model.
 
-    python bench/peers/trl.py [--model FOLDER] [--seeds 0 1 2] [--steps 100] [--quick]
+Claim, with `--recipe smollm2/babyai`: at most 1/2 (aim 1/4) with a pretrained model and LoRA, by PEFT on TRL's side.
+Four steps of each, of which the first is left out; no evals. In the recipe groups without spread are left out, and with
+them the update where there are no others; so agym is also measured with every group. Under load the ratio of processor
+seconds, of all that a side started, says more than that of seconds.
 
-Without `--model`, the recipe's imitation is run first. Makes build/peer-trl, if need be, for TRL.
+    python bench/peers/trl.py [--recipe quickstart] [--model FOLDER] [--seeds 0 1 2] [--steps 100] [--quick]
+
+Without `--model`, the recipe's imitation is run first. Makes build/peer-trl, if need be, for TRL. A run that the folder
+holds, of the same recipe, is read.
 """
 
 from __future__ import annotations
@@ -20,7 +26,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -28,17 +35,24 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
+import psutil
 import yaml
+from agym.runtime.backends.engine_variables import missing_variables
+from agym.runtime.pretrained.catalog import find_folder, list_pretrained
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-RECIPE = ROOT / "recipes" / "quickstart.yaml"
 PEER_PYTHON = ROOT / "build" / "peer-trl" / "bin" / "python"
 WANTED = 0.7
-FLOOR, AIM = 2 / 3, 1 / 3
+PARTS = ("rollout", "update", "step")
+POLL_S = 0.05
 PROTOTYPE_S = 0.55
 QUICK = [{"stage": "quick", "turns": 8, "until": "step >= 3"}]
 NO_EXTRA_EVALS = {"at_start": False, "at_end": False}
+NEVER = 10_000
+NONE: Mapping[str, str] = {}
+# with glibc's defaults a third of TRL's time goes to the kernel, which maps the same memory again and again
+TRL_MEMORY = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**36)}
 Recipe = Mapping[str, Any]
 Row = Mapping[str, Any]
 
@@ -46,33 +60,65 @@ Row = Mapping[str, Any]
 def main() -> int:
     arguments = _arguments()
     subprocess.run(["sh", HERE / "setup.sh"], check=True)
-    quickstart = yaml.safe_load(RECIPE.read_text())
-    model = arguments.model or imitated(quickstart, arguments.folder / "imitate")
-    start = as_in_the_recipe(model, quickstart, arguments.folder / "start")
-    recipe = quickstart | {
-        "model": {"path": str(start)},
-        "schedule": QUICK if arguments.quick else list(first(arguments.steps, quickstart["schedule"])),
-        "eval": quickstart["eval"] | {"every": 3 if arguments.quick else 10, "greedy": False},
-        "checkpoint": {"every": 10_000},
-    }
+    subject = SUBJECTS[arguments.recipe]
+    recipe = subject.recipe(_shipped(arguments.recipe), arguments)
     runs = []
     for at, seed in enumerate(arguments.seeds[: 1 if arguments.quick else None]):
         # by turns, so that what the machine does beside falls on both
-        for side in SIDES if at % 2 == 0 else reversed(SIDES):
+        for side in subject.sides if at % 2 == 0 else reversed(subject.sides):
             runs.append(run := trained(side, recipe | {"seed": seed}, arguments.folder / f"{side}-{seed}"))
             print(f"{side}, seed {seed}: {run.per_step('step'):.2f} s per step", file=sys.stderr, flush=True)
-    print(tables(runs))
+    print(subject.tables(runs))
     return 0
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", choices=SUBJECTS, default="quickstart")
     parser.add_argument("--model", type=Path, help="a model folder, written by a run after its imitation")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=100, help="of reinforcement; both sides are at the goal by then")
+    parser.add_argument("--seeds", nargs="+", type=int, help="0 1 2 of the quickstart, 0 of the pretrained model")
+    parser.add_argument("--steps", type=int, help="of reinforcement: 100, for both sides are at the goal by then, or 4")
     parser.add_argument("--quick", action="store_true", help="three steps of each, once")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "peers")
-    return parser.parse_args()
+    parser.add_argument("--folder", type=Path, help="build/peers/ and the recipe's name")
+    arguments = parser.parse_args()
+    subject = SUBJECTS[arguments.recipe]
+    arguments.steps = arguments.steps or subject.steps
+    arguments.seeds = arguments.seeds or subject.seeds
+    arguments.folder = (arguments.folder or ROOT / "build" / "peers" / arguments.recipe.replace("/", "-")).resolve()
+    return arguments
+
+
+def _shipped(name: str) -> Recipe:
+    file = ROOT / "recipes" / f"{name}.yaml"
+    recipe: dict[str, Any] = yaml.safe_load(file.read_text())
+    if prompt := recipe["agent"].get("prompt"):
+        recipe["agent"]["prompt"] = str(file.parent / prompt)
+    return recipe
+
+
+def from_scratch(recipe: Recipe, arguments: argparse.Namespace) -> Recipe:
+    model = arguments.model or imitated(recipe, arguments.folder / "imitate")
+    start = as_in_the_recipe(model, recipe, arguments.folder / "start")
+    return recipe | {
+        "model": {"path": str(start)},
+        "schedule": QUICK if arguments.quick else list(first(arguments.steps, recipe["schedule"])),
+        "eval": recipe["eval"] | {"every": 3 if arguments.quick else 10, "greedy": False},
+        "checkpoint": {"every": NEVER},
+    }
+
+
+def pretrained(recipe: Recipe, arguments: argparse.Namespace) -> Recipe:
+    """Both sides begin with the base model and the adapters of the imitation."""
+    named = recipe["model"]["path"]
+    recipe = recipe | {"model": recipe["model"] | {"path": str(find_folder(list_pretrained()[named], os.environ))}}
+    model = (arguments.model or imitated(recipe, arguments.folder / "imitate")).resolve()
+    lora = recipe["model"]["lora"] | {"path": str(model / "adapter")}
+    return recipe | {
+        "model": recipe["model"] | {"lora": lora},
+        "schedule": list(first(3 if arguments.quick else arguments.steps, recipe["schedule"])),
+        "eval": recipe["eval"] | NO_EXTRA_EVALS | {"every": NEVER},
+        "checkpoint": {"every": NEVER},
+    }
 
 
 def first(steps: int, schedule: Sequence[Row]) -> Iterable[Row]:
@@ -94,8 +140,8 @@ def _imitates(stage: Row) -> bool:
 def imitated(recipe: Recipe, folder: Path) -> Path:
     imitation = {
         "model": recipe["model"],
-        "algorithm": {"optimizer": recipe["algorithm"]["optimizer"]},
-        "schedule": [each for each in recipe["schedule"] if _imitates(each)],
+        "algorithm": {key: recipe["algorithm"][key] for key in ("optimizer",) if key in recipe["algorithm"]},
+        "schedule": [stage | {"eval_every": NEVER} for stage in recipe["schedule"] if _imitates(stage)],
         "eval": NO_EXTRA_EVALS,
     }
     agym(_bare(recipe) | imitation, folder)
@@ -131,6 +177,8 @@ class Run:
     steps: Sequence[Row]
     evals: Mapping[int, float]
     """Success on held-out goals by steps done."""
+    processor_s: Sequence[float]
+    """Of each step, of all processes of the side."""
     process_s: float
     """From its start to its end, agym's with its evals."""
 
@@ -153,31 +201,68 @@ class Run:
 
 
 def trained(side: str, recipe: Recipe, folder: Path) -> Run:
-    started = perf_counter()
-    _TRAIN[side](recipe, folder)
-    process_s = perf_counter() - started
+    ended = _TRAIN[side](recipe, folder)
     steps, evals = _READ[side](recipe, folder)
-    return Run(side=side, seed=recipe["seed"], steps=steps, evals=evals, process_s=process_s)
+    used = [now - before for before, now in pairwise([0.0, *ended["processor_s"]])]
+    return Run(side=side, seed=recipe["seed"], steps=steps, evals=evals, processor_s=used, process_s=ended["process_s"])
 
 
-def agym(recipe: Recipe, folder: Path) -> None:
-    _call([sys.executable, "-m", "agym", "run", "recipe.yaml", "--fresh"], recipe, folder)
+def agym(recipe: Recipe, folder: Path) -> Row:
+    """Which sets the like of TRL_MEMORY itself."""
+    return _call([sys.executable, "-m", "agym", "run", "recipe.yaml", "--fresh"], recipe, folder)
 
 
-def trl(recipe: Recipe, folder: Path) -> None:
-    _call([str(PEER_PYTHON), "-P", str(HERE / "trl_side.py"), "recipe.yaml"], recipe, folder)
+def agym_every_group(recipe: Recipe, folder: Path) -> Row:
+    """Learns from groups without spread as well, as TRL does."""
+    return agym(recipe | {"algorithm": recipe["algorithm"] | {"filter": {"groups": "std >= 0"}}}, folder)
 
 
-def _call(command: Sequence[str], recipe: Recipe, folder: Path) -> None:
+def trl(recipe: Recipe, folder: Path) -> Row:
+    openmp = {name: value for name, value in missing_variables({}, threads=1, cpu=True).items() if name == "LD_PRELOAD"}
+    command = [str(PEER_PYTHON), "-P", str(HERE / "trl_side.py"), "recipe.yaml"]
+    return _call(command, recipe, folder, TRL_MEMORY | openmp)
+
+
+def _call(command: Sequence[str], recipe: Recipe, folder: Path, variables: Mapping[str, str] = NONE) -> Row:
+    """Runs it, or reads what is known of an earlier run that has ended."""
+    note = folder / "ended.json"
+    if note.is_file() and (ended := json.loads(note.read_text()))["recipe"] == recipe:
+        return ended
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").write_text(json.dumps(recipe))
     # each side says itself how many threads it wants
     environ = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    environ |= {"TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_OFFLINE": "1"}
+    environ |= {"TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_OFFLINE": "1"} | variables
+    started = perf_counter()
     with (folder / "console.txt").open("w") as log:
-        if subprocess.run(command, cwd=folder, env=environ, stdout=log, stderr=log, check=False).returncode:
+        process = psutil.Popen(command, cwd=folder, env=environ, stdout=log, stderr=log)
+        processor_s = list(_processor_s(process, folder))
+        if process.wait():
             raise SystemExit(f"{' '.join(command)}: see {folder / 'console.txt'}")
+    ended = {"recipe": recipe, "processor_s": processor_s, "process_s": perf_counter() - started}
+    note.write_text(json.dumps(ended))
+    return ended
+
+
+def _processor_s(process: psutil.Popen, folder: Path) -> Iterator[float]:
+    """What a process and those that it started have used up, at the end of each of its steps."""
+    known = 0
+    while process.poll() is None:
+        time.sleep(POLL_S)
+        files = [*folder.glob("runs/*/metrics.jsonl"), *folder.glob("trl.jsonl")]
+        rows = sum('"rollout/success"' in line for file in files for line in file.read_text().splitlines())
+        if rows > known and (used := _used(process)):
+            yield from [used] * (rows - known)
+            known = rows
+
+
+def _used(process: psutil.Popen) -> float:
+    try:
+        times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+    except psutil.NoSuchProcess:
+        return 0.0
+    return sum(each.user + each.system for each in times)
 
 
 def _read_agym(recipe: Recipe, folder: Path) -> tuple[list[Row], dict[int, float]]:
@@ -188,6 +273,8 @@ def _read_agym(recipe: Recipe, folder: Path) -> tuple[list[Row], dict[int, float
 
 def _read_trl(recipe: Recipe, folder: Path) -> tuple[list[Row], dict[int, float]]:
     """agym measures the weights that TRL wrote: same goals, same sampler, same seeds."""
+    if recipe["eval"]["every"] == NEVER:
+        return _rows(folder / "trl.jsonl"), {}
     models = {recipe["model"]["path"]: 0}
     models |= {str(each.resolve()): _step(each) for each in folder.glob("step-*")}
     stage = {"stage": "measure", "turns": recipe["eval"]["turns"], "algorithm": {"use": "eval"}}
@@ -207,8 +294,8 @@ def _measured(run: Path) -> tuple[str, float]:
 
 
 SIDES = ("agym", "trl")
-_TRAIN: Mapping[str, Callable[[Recipe, Path], None]] = {"agym": agym, "trl": trl}
-_READ = {"agym": _read_agym, "trl": _read_trl}
+_TRAIN: Mapping[str, Callable[[Recipe, Path], Row]] = {"agym": agym, "agym-every-group": agym_every_group, "trl": trl}
+_READ = {"agym": _read_agym, "agym-every-group": _read_agym, "trl": _read_trl}
 
 
 # --- what is told --------------------------------------------------------------------------------------------------
@@ -233,7 +320,8 @@ def _seconds(runs: Sequence[Run]) -> Iterable[str]:
 
 
 def _ratios(runs: Sequence[Run]) -> Iterable[str]:
-    yield f"| median over seeds | agym | TRL | agym / TRL, floor {FLOOR:.2f}, aim {AIM:.2f} |"
+    subject = SUBJECTS["quickstart"]
+    yield f"| median over seeds | agym | TRL | agym / TRL, floor {subject.floor:.2f}, aim {subject.aim:.2f} |"
     yield "|---|---|---|---|"
     steps = [median(run.per_step("step") for run in runs if run.side == side) for side in SIDES]
     wanted = [median(run.to_wanted_s for run in runs if run.side == side) for side in SIDES]
@@ -250,6 +338,70 @@ def _curve(runs: Sequence[Run], seed: int) -> Iterable[str]:
     for step in sorted(sides[0].evals):
         cells = [f"{run.clock(step):.0f} | {run.evals.get(step, float('nan')):.2f}" for run in sides]
         yield f"| {step} | {' | '.join(cells)} |"
+
+
+def step_table(runs: Sequence[Run]) -> str:
+    """Step by step, without the first of each run."""
+    rounds, subject = list(_rounds(runs)), SUBJECTS["smollm2/babyai"]
+    lines = ["| seed, step | side | rollout s | update s | step s | processor s | success | tokens |", f"|{'---|' * 8}"]
+    lines += [_step_line(at, side, *taken) for at, steps in rounds for side, taken in steps.items()]
+    lines += [f"\n| of TRL's, floor {subject.floor:.2f}, aim {subject.aim:.2f} | median of the steps | of the sums |"]
+    return "\n".join(
+        [*lines, "|---|---|---|", *(line for side in subject.sides[:-1] for line in _shares(side, rounds))]
+    )
+
+
+def _rounds(runs: Sequence[Run]) -> Iterable[tuple[str, Mapping[str, tuple[Row, float]]]]:
+    """What each side took for a step, by seed and number of the step."""
+    for seed in sorted({run.seed for run in runs}):
+        sides = {run.side: list(zip(run.steps, run.processor_s, strict=True)) for run in runs if run.seed == seed}
+        for step in range(1, min(map(len, sides.values()))):
+            yield f"{seed}, {step + 1}", {side: taken[step] for side, taken in sorted(sides.items())}
+
+
+def _step_line(at: str, side: str, row: Row, used: float) -> str:
+    seconds = " | ".join(f"{row[f'timing_s/{part}']:.2f}" for part in PARTS)
+    return f"| {at} | {side} | {seconds} | {used:.1f} | {row['rollout/success']:.2f} | {row['rollout/tokens']} |"
+
+
+def _shares(side: str, rounds: Sequence[tuple[str, Mapping[str, tuple[Row, float]]]]) -> Iterable[str]:
+    both = [(steps[side], steps["trl"]) for _, steps in rounds]
+    measured = {part: [(a[f"timing_s/{part}"], b[f"timing_s/{part}"]) for (a, _), (b, _) in both] for part in PARTS}
+    measured["processor"] = [(a, b) for (_, a), (_, b) in both]
+    for what, found in measured.items():
+        ours, theirs = map(sum, zip(*found, strict=True))
+        yield f"| {side}, {what} s | {median(a / b for a, b in found):.2f} | {ours / theirs:.2f} |"
+
+
+# --- what is compared ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A recipe of which both sides take the first steps."""
+
+    recipe: Callable[[Recipe, argparse.Namespace], Recipe]
+    """What both are given, by what is shipped."""
+    tables: Callable[[Sequence[Run]], str]
+    steps: int
+    seeds: Sequence[int]
+    floor: float
+    aim: float
+    sides: Sequence[str] = SIDES
+
+
+SUBJECTS = {
+    "quickstart": Subject(recipe=from_scratch, tables=tables, steps=100, seeds=(0, 1, 2), floor=2 / 3, aim=1 / 3),
+    "smollm2/babyai": Subject(
+        recipe=pretrained,
+        tables=step_table,
+        steps=4,
+        seeds=(0,),
+        floor=1 / 2,
+        aim=1 / 4,
+        sides=("agym", "agym-every-group", "trl"),
+    ),
+}
 
 
 if __name__ == "__main__":

@@ -5,10 +5,12 @@ their order, horizons, learning rates, prompts and the game come from agym's own
 Runs in build/peer-trl, with `python -P`: the bench beside it has the name of the library.
 
 Of TRL: a `rollout_func` plays all episodes in rounds, one call of `generate` per turn for those still going (TRL's own
-call, left-padded). Two mini-batches per rollout are `steps_per_generation: 2` with one micro-batch each, so that `bnpo`
-is the mean over the update's tokens. Checkpointing of activations and bf16, on by default, would only cost time here.
+call, left-padded). A model from scratch learns in one micro-batch per update, of which `bnpo` is the mean over the
+tokens; a pretrained one group by group, for memory's sake, with `dapo` for the same mean. Adapters are PEFT's, in the
+precision of the base model. Checkpointing of activations, on by default, would only cost time here.
 On a CPU its continuous batching attends from every episode to all others, and its vLLM modes cannot hand weights over.
-No setting leaves out groups without spread, or the second forward for log-probs that the sampler knew.
+No setting leaves out groups without spread, or, with several updates to a rollout, the second forward for log-probs
+that the sampler knew.
 """
 
 from __future__ import annotations
@@ -28,13 +30,15 @@ from agym.catalog import catalog
 from agym.dsl.compile import compile_recipe
 from agym.dsl.expression.expr import Expr
 from agym.dsl.model.plan import Plan
-from agym.dsl.model.recipe import Agent, Stage
+from agym.dsl.model.recipe import DType, Stage
 from agym.envs.clients.client import InlineEnv
-from agym.envs.protocol import Env, EnvFactory
+from agym.envs.protocol import Env, EnvFactory, Observation
 from agym.envs.registry import factory
 from agym.files import DiskLibrary
 from agym.runtime.agents.chat import Chat
 from agym.runtime.agents.formats import format_for
+from agym.runtime.agents.messages import refuse
+from agym.runtime.agents.prompts import CUT, add_actions
 from agym.runtime.backends.hf_models import ModelSource, load_tokenizer
 from agym.runtime.progress import Progress, StageFacts
 from agym.runtime.rollout.episode import Task
@@ -56,10 +60,8 @@ def main() -> None:
     lessons = curriculum(plan, _pool(plan, name, make))
     play = Play(plan, make, lessons)
     trainer = _trainer(plan, lessons, play, arguments.folder)
-    times = Times(trainer, play, arguments.folder, plan)
-    trainer.add_callback(times)
+    trainer.add_callback(Times(trainer, play, arguments.folder, plan))
     trainer.train()
-    (arguments.folder / "trl.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in times.rows))
 
 
 def _arguments() -> argparse.Namespace:
@@ -138,6 +140,8 @@ class Attempt:
     """What followed the prompt: replies, and what the game answered."""
     sampled: list[int] = field(default_factory=list)
     """1 for the tokens of replies, 0 for the others."""
+    actions: Sequence[str] = ()
+    """What the game listed last."""
     score: float = 0.0
     over: bool = False
 
@@ -153,8 +157,10 @@ class Play:
         stage = plan.stages[0].settings
         self._games = [make() for _ in range(stage.algorithm.groups_per_step * stage.algorithm.group_size)]
         self._chat = Chat(load_tokenizer(ModelSource(path=plan.model.path)))
-        self._format = format_for(Agent(format=stage.agent.format))
-        self._context_tokens = stage.agent.context_tokens
+        self._agent = stage.agent
+        self._format = format_for(stage.agent, opened=self._chat.opens_thoughts)
+        self._prompt = None if stage.agent.prompt is None else Path(stage.agent.prompt).read_text()
+        self._lists_actions = plan.model.init is None if stage.agent.show_actions is None else stage.agent.show_actions
         self._lessons = lessons
         self.seconds = 0.0
         self.success = 0.0
@@ -186,20 +192,26 @@ class Play:
 
     def _open(self, game: Env, task: Task) -> Attempt:
         first = game.reset(task.id, task.seed)
-        return Attempt(game, list(self._chat.begin(self._format.opening(game.spec.prompt, first.text))))
+        opening = self._format.opening(game.spec.prompt, self._shown(first), self._prompt)
+        return Attempt(game, list(self._chat.begin(opening)), actions=first.valid_actions or ())
+
+    def _shown(self, observation: Observation) -> str:
+        return add_actions(observation.text, observation.valid_actions) if self._lists_actions else observation.text
 
     def _answer(self, attempt: Attempt, reply: list[int], *, last: bool) -> None:
         attempt.add(reply, sampled=True)
-        reading = self._format.read(self._chat.decode(reply))
+        complete = reply[-1] in self._chat.ends
+        reading = self._format.read(self._chat.decode(reply), attempt.actions) if complete else refuse(CUT)
         messages = self._format.correction(reading.problem)
         if reading.action is not None:
             step = attempt.game.step(reading.action)
             attempt.score, attempt.over = step.reward, step.ended
-            messages = self._format.observation(step.observation.text)
+            attempt.actions = step.observation.valid_actions or ()
+            messages = self._format.observation(self._shown(step.observation))
         # an end token that the model did not draw is given, never learnt
-        closing = () if reply[-1] == self._chat.end_of_reply else (self._chat.end_of_reply,)
+        closing = () if complete else (self._chat.end_of_reply,)
         follow = [*closing, *self._chat.follow(messages)]
-        room = self._context_tokens - len(attempt.prompt) - len(attempt.said) - len(follow)
+        room = self._agent.context_tokens - len(attempt.prompt) - len(attempt.said) - len(follow)
         attempt.over = attempt.over or last or room <= 0
         if not attempt.over:
             attempt.add(follow, sampled=False)
@@ -227,20 +239,23 @@ def _trainer(plan: Plan, lessons: Sequence[Lesson], play: Play, folder: Path) ->
     settings = plan.stages[0].settings
     algorithm = settings.algorithm
     lrs = [lr for lesson in lessons for lr in lesson.lrs]
-    model = AutoModelForCausalLM.from_pretrained(plan.model.path, dtype=torch.float32)
+    model = _model(plan)
     optimizer = torch.optim.AdamW(
-        model.parameters(),
+        [each for each in model.parameters() if each.requires_grad],
         lr=1.0,
         betas=algorithm.optimizer.betas,
         eps=algorithm.optimizer.eps,
         weight_decay=algorithm.optimizer.weight_decay,
         fused=True,
     )
+    updates = _updates(plan)
+    pieces = algorithm.groups_per_update if plan.model.lora else 1
     config = GRPOConfig(
         output_dir=str(folder),
         max_steps=len(lrs),
-        per_device_train_batch_size=algorithm.groups_per_update * algorithm.group_size,
-        steps_per_generation=algorithm.groups_per_step // algorithm.groups_per_update,
+        per_device_train_batch_size=algorithm.groups_per_update * algorithm.group_size // pieces,
+        gradient_accumulation_steps=pieces,
+        steps_per_generation=updates * pieces,
         num_generations=algorithm.group_size,
         max_completion_length=settings.agent.tokens_per_turn,
         temperature=settings.sampling.temperature,
@@ -248,7 +263,7 @@ def _trainer(plan: Plan, lessons: Sequence[Lesson], play: Play, folder: Path) ->
         epsilon=algorithm.loss.clip.low,
         epsilon_high=algorithm.loss.clip.high,
         scale_rewards="group",
-        loss_type="bnpo",
+        loss_type="dapo" if plan.model.lora else "bnpo",
         max_grad_norm=algorithm.max_grad_norm,
         shuffle_dataset=False,
         gradient_checkpointing=False,
@@ -273,6 +288,22 @@ def _trainer(plan: Plan, lessons: Sequence[Lesson], play: Play, folder: Path) ->
     )
 
 
+def _updates(plan: Plan) -> int:
+    algorithm = plan.stages[0].settings.algorithm
+    return algorithm.groups_per_step // algorithm.groups_per_update
+
+
+def _model(plan: Plan) -> torch.nn.Module:
+    dtype = torch.bfloat16 if plan.model.dtype is DType.BF16 else torch.float32
+    model = AutoModelForCausalLM.from_pretrained(plan.model.path, dtype=dtype)
+    if (lora := plan.model.lora) is None:
+        return model
+    from peft import PeftModel
+
+    # adapters in the precision of the model, so that nothing is cast back and forth
+    return PeftModel.from_pretrained(model, str(lora.path), is_trainable=True, autocast_adapter_dtype=False)
+
+
 class Times(TrainerCallback):
     """One row per step of the plan. Weights are written with the clock stopped."""
 
@@ -281,9 +312,9 @@ class Times(TrainerCallback):
         self._play = play
         self._folder = folder
         self._every = plan.eval.every
-        self._updates = trainer.args.steps_per_generation
+        self._updates = _updates(plan)
         self._since = self._began = self._busy = self._prepared = 0.0
-        self.rows: list[Mapping[str, float]] = []
+        self._steps = 0
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         self._since = perf_counter()
@@ -296,9 +327,10 @@ class Times(TrainerCallback):
         if state.global_step % self._updates:
             return
         prepared = self._trainer.prepared_s - self._prepared
-        self.rows.append(
+        self._steps += 1
+        self._write(
             {
-                "total_step": len(self.rows) + 1,
+                "total_step": self._steps,
                 "rollout/success": self._play.success,
                 "rollout/tokens": self._play.sampled_tokens,
                 "timing_s/rollout": self._play.seconds,
@@ -307,9 +339,13 @@ class Times(TrainerCallback):
                 "timing_s/step": perf_counter() - self._since,
             }
         )
-        if len(self.rows) % self._every == 0 or state.global_step == state.max_steps:
-            self._export(self._folder / f"step-{len(self.rows)}")
+        if self._steps % self._every == 0 or state.global_step == state.max_steps:
+            self._export(self._folder / f"step-{self._steps}")
         self._prepared, self._busy, self._since = self._trainer.prepared_s, 0.0, perf_counter()
+
+    def _write(self, row: Mapping[str, float]) -> None:
+        with (self._folder / "trl.jsonl").open("a") as file:
+            file.write(f"{json.dumps(row)}\n")
 
     def _export(self, folder: Path) -> None:
         self._trainer.model.save_pretrained(folder)

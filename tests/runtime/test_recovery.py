@@ -194,7 +194,8 @@ def test_restarts_and_discarded_steps_are_counted_in_rows_and_events(new_run: An
     updates = [at for at, name in enumerate(workers.calls, 1) if name == "update"]
     run, _ = lost(new_run, "checkpoint={every: 3}", dies=in_call(updates[-1]))
     text = "learner restarted from step 6; 2 steps discarded"
-    (restarted,) = (each for each in events_of(run.root) if each["kind"] != "note")
+    prompt, restarted = (each for each in events_of(run.root) if each["kind"] != "note")
+    assert prompt["kind"] == "prompt", "recorded once, not again after a restart or in a later stage"
     assert restarted == {"time": 0.0, "total_step": 6, "kind": "learner_restarted", "text": text, "discarded_steps": 2}
     counts = [{key: value for key, value in row.items() if key.startswith("workers/")} for row in run.steps()]
     counted = {"workers/discarded_steps": 2, "workers/learner_restarts": 1}
@@ -216,7 +217,10 @@ def test_replaced_workers_are_counted_by_role_also_over_resumes(new_run: Any) ->
     assert [row.get("workers/replaced_rollout", 0) for row in first.steps()] == [0, 0, 1, 1, 2, 2, 3, 3, 4]
     told = [(each["kind"], each["text"]) for each in events_of(first.root) if each["kind"] != "note"]
     replaced = ("worker_replaced", "rollout: replaced 1")
-    assert told == [replaced, replaced, ("resume", "resumed from step 5; 0 steps discarded"), replaced, replaced]
+    resumed = ("resume", "resumed from step 5; 0 steps discarded")
+    prompt = told[0]
+    assert prompt[0] == "prompt"
+    assert told == [prompt, replaced, replaced, resumed, prompt, replaced, replaced]
 
 
 def test_restarts_without_a_checkpoint_between_them_are_bounded(new_run: Any) -> None:

@@ -4,7 +4,7 @@ import { getJson } from "./api.js";
 const PERIOD_MS = 1000;
 const LONGEST_MS = 30000;
 // A run that trains on this machine is not to be slowed: after each redraw, rest for this many times what it took.
-const REST = 100;
+const REST = 200;
 
 // Calls `onChange` when files of the run have changed; not while nobody looks, nor while its last call is at work.
 export function follow(run, signal, onChange) {
