@@ -194,23 +194,24 @@ def _add_new(parser: argparse.ArgumentParser) -> None:
 
 
 def _new(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    from ..envs.scaffold import find_name_error, write_package
+    from ..envs.scaffold import find_name_error, package_name, write_package
 
     name = arguments.name
     taken = f"the folder '{name}' is there already; nothing was written"
     if (shell.cwd / name).exists():
         raise UsageError(taken)
-    problem = find_name_error(name, catalog().environments)
+    package = package_name(name)
+    problem = find_name_error(package, catalog().environments)
     if problem is not None:
         raise UsageError(f"'{name[:40]}' cannot be the name of a new environment: {problem}")
     try:
-        written = write_package(name, shell.cwd / name)
+        written = write_package(package, shell.cwd / name)
     except FileExistsError:
         raise UsageError(taken) from None
     except OSError as error:
         raise UsageError(f"the folder '{name}' cannot be written: {(error.strerror or str(error)).lower()}") from error
     shell.out.write("".join(f"wrote {name}/{file}\n" for file in written))
-    shell.out.write(f"next: pip install -e {name}; agym envs check {name}\n")
+    shell.out.write(f"next: cd {name}; agym envs check ./{package}; agym run recipe.yaml\n")
     return Exit.RIGHT
 
 
