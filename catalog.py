@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from .dsl.catalog import Catalog, EnvironmentInfo, SinkInfo
+from .dsl.catalog import DATA_FILE, Catalog, EnvironmentInfo, SinkInfo, make_info
 from .runtime.sinks.registry import GROUP as SINK_GROUP
 from .runtime.sinks.registry import SINKS
 
@@ -27,7 +27,6 @@ __all__ = ["ROW_CHECKS", "BadEnvironment", "Registered", "catalog", "read_enviro
 
 V = TypeVar("V")
 ENVS = Path(__file__).parent / "envs"
-DATA_FILE = "env.json"
 RELEASED = "ids.json"
 ENVIRONMENT_GROUP = "agym.envs"
 HARNESS_GROUP = "agym.harnesses"
@@ -96,19 +95,9 @@ def _count_released(name: str, options: Mapping[str, Any]) -> Mapping[str, int]:
 def read_environment(file: Path) -> EnvironmentInfo:
     """Read one `env.json`; an error names the file."""
     try:
-        return _environment(json.loads(file.read_text(encoding="utf-8")))
+        return make_info(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadEnvironment(f"{file} does not describe an environment: {error!r}") from error
-
-
-def _environment(data: Mapping[str, Any]) -> EnvironmentInfo:
-    known = {name: data[name] for name in ("options", "extra", "light") if name in data}
-    required = tuple(data["required"]) if "required" in data else ()
-    if not all("description" in data["options"][name] for name in required):
-        raise ValueError("an option that is required has no description")
-    return EnvironmentInfo(
-        name=data["name"], summary=data["summary"], splits=data["splits"], required=required, **known
-    )
 
 
 def _check_rows(where: str, text: str) -> Iterable[tuple[int, str]]:

@@ -1,6 +1,6 @@
 """`agym envs list | check | play | serve | new | install`: environments without a recipe.
 
-A TARGET is the name of an environment, which then runs in this process, or the URL of a server.
+A TARGET is the name of an environment or its folder, which then runs in this process, or the URL of a server.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..dsl.publish.reference_docs import explain_key
 from ..machine import find_browser, find_java
 from ..reporters.quantity import plural
 from ..runtime.backends.registry import installed_versions
-from .invocation.environments import is_address, open_target, read_target_options, require_known
+from .invocation.environments import find_info, is_address, open_target, read_target_options
 from .invocation.parser import Parser
 from .invocation.requirements import ENV_PACKAGES, PLAY_PACKAGES
 from .invocation.shell import Exit, Shell, UsageError
@@ -40,7 +40,9 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
 
 def _add_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="an environment, to show its splits and options")
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="an environment or its folder, to show its splits and options"
+    )
 
 
 def _list(arguments: argparse.Namespace, shell: Shell) -> Exit:
@@ -63,8 +65,7 @@ def _list(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
 
 def _describe(name: str, known: Mapping[str, EnvironmentInfo], shell: Shell) -> Exit:
-    require_known(name, known)
-    info = known[name]
+    info = find_info(name, known)
     shell.out.write(f"{name}: {info.summary}\nsplits: {', '.join(info.splits) or 'those of its server'}\n")
     for option, schema in sorted(info.options.items()):
         needed = ("  required",) if option in info.required else ()
@@ -193,23 +194,24 @@ def _add_new(parser: argparse.ArgumentParser) -> None:
 
 
 def _new(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    from ..envs.scaffold import find_name_error, write_package
+    from ..envs.scaffold import find_name_error, package_name, write_package
 
     name = arguments.name
     taken = f"the folder '{name}' is there already; nothing was written"
     if (shell.cwd / name).exists():
         raise UsageError(taken)
-    problem = find_name_error(name, catalog().environments)
+    package = package_name(name)
+    problem = find_name_error(package, catalog().environments)
     if problem is not None:
         raise UsageError(f"'{name[:40]}' cannot be the name of a new environment: {problem}")
     try:
-        written = write_package(name, shell.cwd / name)
+        written = write_package(package, shell.cwd / name)
     except FileExistsError:
         raise UsageError(taken) from None
     except OSError as error:
         raise UsageError(f"the folder '{name}' cannot be written: {(error.strerror or str(error)).lower()}") from error
     shell.out.write("".join(f"wrote {name}/{file}\n" for file in written))
-    shell.out.write(f"next: pip install -e {name}; agym envs check {name}\n")
+    shell.out.write(f"next: cd {name}; agym envs check ./{package}; agym run recipe.yaml\n")
     return Exit.RIGHT
 
 
@@ -244,7 +246,9 @@ def _install(arguments: argparse.Namespace, shell: Shell) -> Exit:
 def _add_target(parser: argparse.ArgumentParser) -> None:
     from ..envs.serving.arguments import token_in
 
-    parser.add_argument("target", metavar="TARGET", help="an environment's name, or the URL of a server")
+    parser.add_argument(
+        "target", metavar="TARGET", help="an environment's name, its folder as in ./my_env, or the URL of a server"
+    )
     parser.add_argument("--options", default="{}", metavar="JSON", help="options of the environment")
     parser.add_argument("--dialect", choices=("native", "agentgym", "openenv"), default="native", help="of the server")
     parser.add_argument("--kind", help="AgentGym environment that the server serves")

@@ -8,8 +8,10 @@ from typing import Any
 
 from .frozen import frozen
 
-__all__ = ["Catalog", "EnvironmentInfo", "RowCheck", "SinkInfo"]
+__all__ = ["CODE_FILE", "DATA_FILE", "Catalog", "EnvironmentInfo", "RowCheck", "SinkInfo", "make_info"]
 
+DATA_FILE, CODE_FILE = "env.json", "env.py"
+"""What describes an environment, and what makes it, in its folder."""
 
 RowCheck = Callable[[str], Iterable[tuple[int, str]]]
 """The number of each wrong line of a text, and what is wrong with it."""
@@ -38,6 +40,17 @@ class EnvironmentInfo:
     def path_options(self) -> Collection[str]:
         """Options that name a file or folder."""
         return [name for name, schema in self.options.items() if schema.get("format") == "path"]
+
+
+def make_info(data: Mapping[str, Any]) -> EnvironmentInfo:
+    """What an `env.json` says of its environment; a ValueError, KeyError or TypeError where it says too little."""
+    known = {name: data[name] for name in ("options", "extra", "light") if name in data}
+    required = tuple(data["required"]) if "required" in data else ()
+    if not all("description" in data["options"][name] for name in required):
+        raise ValueError("an option that is required has no description")
+    return EnvironmentInfo(
+        name=data["name"], summary=data["summary"], splits=data["splits"], required=required, **known
+    )
 
 
 @frozen

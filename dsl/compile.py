@@ -11,6 +11,7 @@ import posixpath
 from bisect import bisect_left
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 from ..schemas import recipe_v1
@@ -34,6 +35,7 @@ from .planning.lower import lower
 from .publish.plan_json import dump_canonical
 from .rules.all_rules import check_rules
 from .rules.context import Case
+from .rules.environment_folders import WithFolders, check_environment_folders
 from .rules.files import find_wrong_paths
 from .rules.names import find_unknown_names
 from .rules.option_files import check_option_files
@@ -115,7 +117,10 @@ def compile_recipe(
     """
     composed = compose(source, library, settings, environ, find_shorthand)
     lenient = incomplete or composed.partial
-    phases = _Phases(source, library, catalog or Catalog(), composed.diagnostics, lenient, on_disk)
+    known = catalog or Catalog()
+    environments = WithFolders(known.environments, partial(_read_anywhere, library, source))
+    known = replace(known, environments=environments)
+    phases = _Phases(source, library, known, environments, composed.diagnostics, lenient, on_disk)
     found = list(composed.diagnostics)
     variants = [made for each in composed.variants for made in phases.run(each, found)]
     # what one phase said of a key that another then finds wrong as well is kept: all errors at once
@@ -154,6 +159,8 @@ class _Phases:
     source: Source
     library: Library
     catalog: Catalog
+    environments: WithFolders
+    """Those of the catalog."""
     before: tuple[Diagnostic, ...]
     """What was wrong with the text itself."""
     lenient: bool
@@ -188,8 +195,9 @@ class _Phases:
         shape = self._shape(bound.recipe.model)
         case = Case(recipe=bound.recipe, places=bound.places, catalog=self.catalog, shape=shape)
         wrong += check_rules(bound.recipe, bound.places, self.catalog, shape)
-        wrong += check_option_files(case, self._read_anywhere)
+        wrong += check_option_files(case, self.environments.read)
         if self.on_disk:
+            wrong += check_environment_folders(case, self.environments)
             wrong += find_wrong_paths(bound.recipe, bound.places, lambda path: self.library.find(path, self.source))
         return _Judged(bound=bound, shape=shape, wrong=tuple(wrong))
 
@@ -242,14 +250,9 @@ class _Phases:
             return None
         return changes[bisect_left(range(1, len(changes)), True, key=lambda count: not remains(count))][1]
 
-    def _path_options(self, use: str) -> Collection[str]:
-        info = self.catalog.environments.get(use)
+    def _path_options(self, use: str, source: Source) -> Collection[str]:
+        info = self.environments.get(f"./{posixpath.join(self._way(source), use)}" if use.startswith(".") else use)
         return info.path_options if info else ()
-
-    def _read_anywhere(self, path: str) -> Found | Refusal:
-        """What a path in the recipe leads to, inside the project or not: the run will read it as it is."""
-        where = path if path.startswith("~") else posixpath.join(self.library.folder(self.source), path)
-        return self.library.read(posixpath.normpath(where), None)
 
     def _way(self, source: Source) -> str:
         """To the folder of another file; none where a value was written in the recipe itself."""
@@ -279,7 +282,9 @@ class _Phases:
     def _used(self, recipe: Recipe) -> Catalog:
         """The catalog of what this recipe names: to list all that is registered takes a search of the machine."""
         names = {each.use for stage in recipe.schedule for each in stage.environments.values() if each.use}
-        return Catalog(environments={name: self.catalog.environments[name] for name in sorted(names)})
+        # a folder may be gone from a recipe that was run
+        infos = {name: info for name in sorted(names) if (info := self.environments.get(name))}
+        return Catalog(environments=infos)
 
     def _shape(self, model: Model) -> ModelShape | None:
         """Sizes of the model, of one in a folder from its own `config.json`."""
@@ -290,6 +295,12 @@ class _Phases:
         base = self.source if model.path.startswith(".") else None
         found = self.library.read(posixpath.join(model.path, "config.json"), base)
         return read_shape(_json(found.data)) if isinstance(found, Found) else None
+
+
+def _read_anywhere(library: Library, recipe: Source, path: str) -> Found | Refusal:
+    """What a path in the recipe leads to, inside the project or not: the run will read it as it is."""
+    where = path if path.startswith("~") else posixpath.join(library.folder(recipe), path)
+    return library.read(posixpath.normpath(where), None)
 
 
 def _json(data: bytes) -> object:

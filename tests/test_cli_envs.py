@@ -78,10 +78,10 @@ def test_list_suggests_the_name_that_was_meant(agym: Agym) -> None:
 
 @pytest.mark.slow
 def test_a_new_package_passes_its_own_test_and_every_check(agym: Agym, tmp_path: Path) -> None:
-    called = agym("envs", "new", "letter_row")
+    called = agym("envs", "new", "letter-row")
     assert called.code == 0, called.err
-    assert called.out.splitlines()[-1] == "next: pip install -e letter_row; agym envs check letter_row"
-    project = tmp_path / "letter_row"
+    assert called.out.splitlines()[-1] == "next: cd letter-row; agym envs check ./letter_row; agym run recipe.yaml"
+    project = tmp_path / "letter-row"
     words = {word for file in project.rglob("*") if file.is_file() for word in file.read_text("utf-8").split("$")[1:]}
     assert not words  # every placeholder was filled in
 
@@ -95,6 +95,7 @@ def test_a_new_package_passes_its_own_test_and_every_check(agym: Agym, tmp_path:
     run("-c", "from setuptools import setup; setup()", "-q", "egg_info")  # as an editable install does
     assert run("-m", "agym", "envs", "check", "letter_row", "--tasks", "2").endswith("17 checks, none failed\n")
     assert "options.length" in run("-m", "agym", "envs", "list", "letter_row")
+    assert agym("validate", "recipe.yaml", cwd=project).code == 0
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_a_new_package_passes_its_own_test_and_every_check(agym: Agym, tmp_path:
         ("class", "no word of Python"),
         ("match", "no word of Python"),
         ("My_env", "lower-case letters"),
-        ("my-env", "lower-case letters"),
+        ("my.env", "lower-case letters"),
         ("9lives", "begins with a letter"),
         ("a/b", "lower-case letters"),
         ("..", "is there already"),

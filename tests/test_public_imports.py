@@ -39,6 +39,7 @@ PUBLIC: Mapping[str, tuple[str, ...]] = {
         "ToolSchema",
     ),
     "agym.envs.errors": ("BadOption", "EpisodeOver", "UnknownSplit", "UnknownTask"),
+    "agym.envs.options": ("read_options",),
     "agym.envs.clients.client": ("InlineEnv",),
     "agym.envs.conformance": ("CheckResult", "Subject", "run_checks"),
     "agym.runtime.sinks.protocol": ("MetricsSink", "Opening", "remember"),

@@ -260,6 +260,8 @@ schedule: [{stage: one, turns: 2, until: step >= 2}]
         ("-Instruct}", "-Instruct, trust_remote_code: true}"),
         ("use: textcraft}", "use: mcp, options: {command: [touch, mark]}}"),
         ("use: textcraft}", "use: gymnasium, options: {id: 'stranger:Env-v0'}}"),
+        ("use: textcraft}", "use: ./stranger}"),
+        ("use: textcraft}", "use: /stranger}"),
         ("agent: {", "agent: {harness: {command: [touch, mark]}, "),
     ],
 )

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...catalog import catalog
-from ...dsl.catalog import EnvironmentInfo
+from ...catalog import BadEnvironment, catalog, read_environment
+from ...dsl.catalog import CODE_FILE, DATA_FILE, EnvironmentInfo
 from ...dsl.rules.names import suggest_environment
+from ...envs.registry import is_folder
 from ...runtime.errors import RunError
 from .shell import Shell, UsageError, WrongRecipe
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ...dsl.model.recipe import Environment
     from ...envs.protocol import EnvClient, Json
 
-__all__ = ["is_address", "open_recorded", "open_target", "read_target_options", "require_known"]
+__all__ = ["find_info", "is_address", "open_recorded", "open_target", "read_target_options"]
 
 _REACHES_OUT = ("mcp", "webarena")
 """Environments that ask other servers, also without an address among their options."""
@@ -27,10 +28,32 @@ def is_address(target: str) -> bool:
     return target.startswith(("http://", "https://"))
 
 
-def require_known(name: str, known: Mapping[str, EnvironmentInfo]) -> None:
-    if name not in known:
-        near = suggest_environment(name, known)
-        raise UsageError(f"no environment is called '{name[:40]}'; {near}")
+def find_info(name: str, known: Mapping[str, EnvironmentInfo]) -> EnvironmentInfo:
+    """What is known of an environment that is registered, or lies in a folder."""
+    if is_folder(name):
+        return _read_folder(name)
+    if name in known:
+        return known[name]
+    place = Path(name)
+    if (place / DATA_FILE).is_file() and not place.is_absolute():
+        raise UsageError(f"no environment is called '{name[:40]}'; for the folder, write ./{name}")
+    raise UsageError(f"no environment is called '{name[:40]}'; {suggest_environment(name, known)}")
+
+
+def _read_folder(name: str) -> EnvironmentInfo:
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        raise UsageError(f"no folder '{name}'")
+    inner = folder / folder.resolve().name.replace("-", "_")
+    if not (folder / DATA_FILE).is_file() and (inner / DATA_FILE).is_file():
+        raise UsageError(f"the folder '{name}' has no {DATA_FILE}, but a folder in it has: write ./{inner}")
+    for file in (DATA_FILE, CODE_FILE):
+        if not (folder / file).is_file():
+            raise UsageError(f"the folder '{name}' has no {file}; 'agym envs new NAME' writes one that has")
+    try:
+        return read_environment(folder / DATA_FILE)
+    except BadEnvironment as error:
+        raise UsageError(str(error)) from error
 
 
 async def open_target(arguments: argparse.Namespace, more: Mapping[str, Json] | None = None) -> EnvClient:
@@ -40,7 +63,7 @@ async def open_target(arguments: argparse.Namespace, more: Mapping[str, Json] | 
     try:
         if is_address(arguments.target):
             return _connect(arguments)
-        require_known(arguments.target, catalog().environments)
+        find_info(arguments.target, catalog().environments)
         options = {**(more or {}), **read_target_options(arguments)}
         from ...envs.clients.client import InlineEnv
         from ...envs.protocol import START_S, Deadlines
@@ -119,11 +142,8 @@ def _find_settings(root: Path, name: str, stage: str, shell: Shell) -> Environme
 def _refuse_danger(root: Path, name: str, settings: Environment, *, typed: bool) -> None:
     from .stored_code import environment_code
 
-    option = environment_code(settings)
-    if option is not None:
-        raise RunError(
-            f"'environments.{name}.options.{option}' of the recipe in '{root}' runs code: no episode of it is replayed"
-        )
+    for key, _ in environment_code(settings):
+        raise RunError(f"'environments.{name}.{key}' of the recipe in '{root}' runs code: no episode of it is replayed")
     if not typed and (settings.url is not None or settings.use in _REACHES_OUT or _has_address(settings.options)):
         raise RunError(
             f"environment '{name}' asks a server that the run's recipe names: replay it at the terminal, with "

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from ...catalog import catalog
+from ...envs.registry import is_folder
 from ...reporters.episodes import escape_line, wrap_text
 from ...reporters.quantity import plural
 from .environments import open_target
@@ -109,7 +110,7 @@ def _form(name: str, spec: EnvSpec) -> AgentFormat:
 
 
 def _name(target: str, spec: EnvSpec) -> str:
-    return spec.name if "://" in target else target
+    return spec.name if "://" in target or is_folder(target) else target
 
 
 async def _choose_task(client: EnvClient, spec: EnvSpec, arguments: argparse.Namespace) -> TaskInfo:

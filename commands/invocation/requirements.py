@@ -12,6 +12,7 @@ from ...dsl.catalog import Catalog
 from ...dsl.model.plan import Plan
 from ...dsl.model.recipe import Launcher
 from ...dsl.model.stage_kinds import learns
+from ...envs.registry import is_folder
 from ...reporters.quantity import plural
 from ...runtime.backends.registry import BASE_PACKAGES, DEFAULT_LEARNER, DEFAULT_SAMPLER, installed_versions
 from ...runtime.pretrained.catalog import list_missing
@@ -123,9 +124,11 @@ def _engines(plan: Plan) -> str:
 
 def _environment_requirements(plan: Plan, known: Catalog) -> Iterator[Requirement]:
     used = [env for stage in plan.stages for env in stage.settings.environments.values()]
-    for name in sorted({env.use for env in used if env.use}):
+    for name in sorted({env.use for env in used if env.use and not is_folder(env.use)}):
         extra = known.environments[name].extra
         if extra is not None and extra in ENV_PACKAGES:
             yield from (Requirement((package,), f"environment {name}", extra) for package in ENV_PACKAGES[extra])
     if any(env.url for env in used):
         yield Requirement(("httpx",), "an environment by url", "serve")
+    if any(env.use and is_folder(env.use) for env in used):
+        yield from (Requirement((package,), "an environment in a folder", "serve") for package in PLAY_PACKAGES)

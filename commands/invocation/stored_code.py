@@ -9,11 +9,13 @@ import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from posixpath import join, normpath
 from typing import Any
 
 from ...dsl.model.hidden import conceal
 from ...dsl.model.plan import Plan
 from ...dsl.model.recipe import Environment
+from ...envs.registry import is_folder
 from ...runtime.errors import RunError
 
 __all__ = ["code_refused", "environment_code", "refuse_stored_code", "resume_command", "resume_words"]
@@ -41,15 +43,21 @@ def code_refused(key: str, root: Path, repeat: str) -> RunError:
     )
 
 
-def resume_command(plan: Plan, root: Path) -> str:
-    """The command that resumes the run in a folder."""
-    return shlex.join(["agym", *resume_words(plan, root)])
+def resume_command(plan: Plan, root: Path, folder: str) -> str:
+    """The command that resumes the run in a folder; paths in the plan count from `folder`."""
+    return shlex.join(["agym", *resume_words(plan, root, folder)])
 
 
-def resume_words(plan: Plan, root: Path) -> list[str]:
-    """agym's arguments that resume a run; they repeat what counts only where it is repeated."""
-    settings = (("--set", f"{key}={json.dumps(value)}") for key, value in dict(_keys(conceal(plan))).items())
+def resume_words(plan: Plan, root: Path, folder: str) -> list[str]:
+    """agym's arguments that resume a run from anywhere; they repeat what counts only where it is repeated."""
+    found = ((key, _from_anywhere(key, value, folder)) for key, value in dict(_keys(conceal(plan))).items())
+    settings = (("--set", f"{key}={json.dumps(value)}") for key, value in found)
     return ["run", str(root), "--resume", *(word for pair in settings for word in pair)]
+
+
+def _from_anywhere(key: str, value: Any, folder: str) -> Any:
+    """A value for `--set`, whose paths count from where the command is given: a folder by its whole path."""
+    return normpath(join(folder, value)) if key.endswith(".use") and value.startswith(".") else value
 
 
 def _keys(plan: Plan) -> Iterator[tuple[str, Any]]:
@@ -57,19 +65,18 @@ def _keys(plan: Plan) -> Iterator[tuple[str, Any]]:
         yield "model.trust_remote_code", True
     for stage in plan.stages:
         for name, environment in stage.settings.environments.items():
-            option = environment_code(environment)
-            if option is not None:
-                yield f"environments.{name}.options.{option}", environment.options[option]
+            for key, value in environment_code(environment):
+                yield f"environments.{name}.{key}", value
         harness = stage.settings.agent.harness
         if harness is not None and harness.command:
             yield "agent.harness.command", list(harness.command)
 
 
-def environment_code(environment: Environment) -> str | None:
-    """The option of an environment that starts a program or imports a module; None where none does."""
-    runs = (
-        option
-        for option, value in environment.options.items()
-        if _RUNS_CODE.get((environment.use or "", option), lambda _: False)(value)
-    )
-    return next(runs, None)
+def environment_code(environment: Environment) -> Iterator[tuple[str, Any]]:
+    """Keys of an environment that start a program or import a module, with their values."""
+    use = environment.use or ""
+    if is_folder(use):
+        yield "use", use
+    for option, value in environment.options.items():
+        if _RUNS_CODE.get((use, option), lambda _: False)(value):
+            yield f"options.{option}", value

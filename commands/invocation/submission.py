@@ -225,7 +225,7 @@ def _job(
     if files is not Files.SHARED or needs_cluster(plan):
         # that of the node on which the driver runs
         settings.append("hardware.ray_address=auto")
-    again = resume_words(plan, root)
+    again = resume_words(plan, root, variant.folder)
     return make_job(
         plan,
         folder=str(folder),

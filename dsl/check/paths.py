@@ -26,8 +26,8 @@ __all__ = ["PathOptions", "anchor_paths", "list_paths", "list_references", "mark
 
 Prefix = Callable[[Source], str]
 """The way from the folder of the recipe to that of another source; empty where they are the same."""
-PathOptions = Callable[[str], Collection[str]]
-"""Names of an environment's options that are paths, however they are written."""
+PathOptions = Callable[[str, Source], Collection[str]]
+"""Names of an environment's options that are paths, however they are written; it is named in that source."""
 _EXPLICIT = ("./", "../")
 """How text in an environment's options begins that is a path."""
 
@@ -40,9 +40,10 @@ def mark_option_paths(tree: MapNode, paths_of: PathOptions) -> MapNode:
     def mark_world(name: str, world: Node) -> Node:
         use = _use(world) or uses.get(name)
         options = get_entry(world, "options") if isinstance(world, MapNode) else None
-        if not use or options is None:
+        if use is None or options is None:
             return world
-        return _change(world, "options", lambda name, value: _marked(value) if name in paths_of(use) else value)
+        paths = paths_of(*use)
+        return _change(world, "options", lambda name, value: _marked(value) if name in paths else value)
 
     stages = get_entry(tree, "schedule")
     made = _change(tree, "environments", mark_world)
@@ -66,11 +67,12 @@ def _entries(node: Node | None) -> tuple[Entry, ...]:
     return node.entries if isinstance(node, MapNode) else ()
 
 
-def _use(world: Node) -> str | None:
-    """The environment that a map or its shorthand names."""
+def _use(world: Node) -> tuple[str, Source] | None:
+    """The environment that a map or its shorthand names, and where."""
     entry = get_entry(world, "use") if isinstance(world, MapNode) else None
     named = entry.value if entry else world
-    return named.value if isinstance(named, ScalarNode) and isinstance(named.value, str) else None
+    text = named.value if isinstance(named, ScalarNode) else None
+    return (text, named.span.source) if isinstance(text, str) and text else None
 
 
 def _marked(value: Node) -> Node:

@@ -345,8 +345,8 @@ class Environment:
 
     SHORTHAND: ClassVar[str] = "use"
 
-    use: Annotated[Name, Example("textcraft")] | None = None
-    """Name of a registered environment."""
+    use: Annotated[Name, Refers(hub=True), Example("textcraft")] | None = None
+    """Name of a registered environment, or a folder with your own: `./my_env`, in which are `env.json` and `env.py`."""
     url: Annotated[str, _ADDRESS, Example("http://127.0.0.1:8200")] | None = None
     """Address of a server that is already running; instead of `use`."""
     dialect: Dialect = Dialect.NATIVE

@@ -12,6 +12,7 @@ from ..check.json_schema import check_schema
 from ..diagnostics import Diagnostic
 from ..model.algorithm import DataSource
 from ..model.known_values import is_zero
+from ..model.model_sizes import is_folder
 from ..model.recipe import Dialect, Environment, TaskSelection
 from ..model.stage_kinds import is_offline
 from ..source import Span, Text
@@ -67,8 +68,9 @@ def _meant(case: Case, name: str) -> str | None:
 
 def registered(case: Case) -> Iterator[Diagnostic]:
     for path, environment in case.environments():
-        if environment.use is not None and environment.use not in case.catalog.environments:
-            yield no_environment(environment.use, case.places.value(*path, "use"), case.catalog)
+        use = environment.use
+        if use is not None and not is_folder(use) and use not in case.catalog.environments:
+            yield no_environment(use, case.places.value(*path, "use"), case.catalog)
 
 
 def kind_given(case: Case) -> Iterator[Diagnostic]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from ..catalog import Catalog, EnvironmentInfo
 from ..check.expected import scalar_text
 from ..diagnostics import Diagnostic
+from ..model.model_sizes import is_folder
 from ..source import Span
 from ..suggest import did_you_mean, find_nearest, quote
 from ..text.node import MapNode, Node, ScalarNode, child_nodes, get_entry
@@ -19,7 +20,7 @@ __all__ = ["find_unknown_names", "no_environment", "no_sink", "no_split", "sugge
 
 _MORE_ENVIRONMENTS = (
     "'agym envs list' shows those that are shipped or come with an installed plugin; 'agym envs new NAME' begins one "
-    "of your own, and 'url:' instead of 'use:' names a server that is already running"
+    "of your own, './NAME' is one in a folder, and 'url:' instead of 'use:' names a server that is already running"
 )
 
 
@@ -55,9 +56,9 @@ def find_unknown_names(tree: Node, catalog: Catalog) -> Iterator[Diagnostic]:
     for world in (*_at(tree, "environments", "*"), *_at(tree, "schedule", "*", "environments", "*")):
         for use in _names(world, "use"):
             info = catalog.environments.get(use.text.value)
-            if info is None:
+            if info is None and not is_folder(use.text.value):
                 yield no_environment(scalar_text(use), use.span, catalog)
-            else:
+            elif info is not None:
                 known[info.name] = info
                 yield from _unknown_splits(_names(world, "tasks", "*", "split"), info)
     for info in known.values():

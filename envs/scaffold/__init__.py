@@ -1,4 +1,4 @@
-"""A package of one's own with an environment that works, to be changed into another: `agym envs new`."""
+"""A package of one's own with an environment that works and trains, to be changed into another: `agym envs new`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
-__all__ = ["find_name_error", "write_package"]
+__all__ = ["find_name_error", "package_name", "write_package"]
 
 _TEMPLATE = Path(__file__).parent / "template"
 _FILES: Mapping[str, str] = {
     "README.md": "README.md",
+    "recipe.yaml": "recipe.yaml",
     "pyproject.toml": "pyproject.toml",
     "env.py": "$name/env.py",
     "env.json": "$name/env.json",
@@ -26,10 +27,17 @@ _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _RESERVED = {"agym", "all", "env", "envs", "test", "tests"}
 
 
+def package_name(name: str) -> str:
+    """The package of an environment, whose folder may have '-' in its name."""
+    return name.replace("-", "_")
+
+
 def find_name_error(name: str, known: Collection[str]) -> str | None:
     """Why a name is none for a new package, if it is not."""
     if not _IDENTIFIER.fullmatch(name) or keyword.iskeyword(name) or keyword.issoftkeyword(name):
-        return "a name is up to 40 lower-case letters, digits and '_', begins with a letter, and is no word of Python"
+        return (
+            "a name is up to 40 lower-case letters, digits, '_' and '-', begins with a letter, and is no word of Python"
+        )
     if name in known:
         return f"there is an environment called '{name}' already; 'agym envs list' shows all"
     if name in _RESERVED or name in sys.stdlib_module_names:

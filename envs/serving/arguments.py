@@ -13,7 +13,12 @@ __all__ = ["add_arguments", "share", "token_in", "whole"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("env", nargs="+", metavar="ENV", help="an environment; several are each served below its name")
+    parser.add_argument(
+        "env",
+        nargs="+",
+        metavar="ENV",
+        help="an environment, or its folder as in ./my_env; several are each served below its name",
+    )
     parser.add_argument("--options", default="{}", help="its options as JSON; of several, by their names")
     parser.add_argument(
         "--workers", type=whole(0), default=0, help="processes of their own to play in; 0 plays in this one"

@@ -27,7 +27,7 @@ from ..clients.supervise import ServeCommand, ServerEvent
 from ..errors import BadOption, EnvError
 from ..listener import listen, url_of
 from ..protocol import Json
-from ..registry import factory
+from ..registry import factory, short_name
 from ..wire import WireError, dump, options_from
 from .arguments import add_arguments
 from .process_guard import run_guarded
@@ -74,12 +74,12 @@ async def _serve(args: argparse.Namespace) -> bool:
     with TemporaryDirectory(prefix="agym-serve-") if args.workers else nullcontext("") as logs:
         try:
             for name in args.env:
-                servers[name] = await _server(name, options[name], settings, args.workers, Path(logs))
+                servers[short_name(name)] = await _server(name, options[name], settings, args.workers, Path(logs))
         except BaseException:
             for server in servers.values():
                 await server.stop()
             raise
-        app = MultiEnvServer(servers) if len(servers) > 1 else servers[args.env[0]]
+        app = MultiEnvServer(servers) if len(servers) > 1 else next(iter(servers.values()))
         await _Server(_config(app, settings), [*servers]).serve(sockets=[listener])
     return any(server.pool.stuck for server in servers.values())
 
@@ -92,7 +92,7 @@ async def _server(
     client = await serve(
         _worker(name, options, settings),
         workers,
-        lambda number: logs / f"{name}.{number}.log",
+        lambda number: logs / f"{short_name(name)}.{number}.log",
         _tell,
         settings.deadlines,
     )
@@ -161,7 +161,7 @@ def _options(args: argparse.Namespace) -> Mapping[str, Mapping[str, Json]]:
     given = options_from(args.options)
     if len(args.env) == 1:
         return {args.env[0]: given}
-    if len(set(args.env)) < len(args.env):
+    if len({short_name(name) for name in args.env}) < len(args.env):
         raise BadOption("an environment can be served once at an address")
     for name, each in given.items():
         if name not in args.env or not isinstance(each, Mapping):

@@ -15,7 +15,7 @@ from ...envs.clients.replicas import serve
 from ...envs.clients.supervise import ServeCommand, ServerEvent
 from ...envs.errors import EnvError
 from ...envs.protocol import Deadlines, EnvClient, EnvSpec, Runs
-from ...envs.registry import factory
+from ...envs.registry import factory, is_folder
 from ..errors import RunError, StepRefused
 from .env_calls import ConnectedEnv, SessionLimit
 
@@ -60,7 +60,8 @@ class EnvConnector:
         if settings.url is not None:
             return connect_to_server(settings, self.read_secret(settings.token), self.deadlines)
         assert settings.use is not None, "a verified plan names each environment"
-        if settings.transport is not Transport.HTTP and settings.replicas == 1:
+        # code of a folder is never imported into this process
+        if settings.transport is not Transport.HTTP and settings.replicas == 1 and not is_folder(settings.use):
             inline = InlineEnv(factory(settings.use, settings.options), deadlines=self.deadlines)
             if settings.transport is Transport.INLINE or inline.runs is Runs.INLINE:
                 return inline

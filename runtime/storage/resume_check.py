@@ -10,12 +10,14 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import PurePath
 from typing import Any
 
 from ...dsl.model.hidden import conceal, reveal
 from ...dsl.model.plan import Placement, Plan, PlanStage
 from ...dsl.model.recipe import Hardware, Judge, Rollout, TrainHardware
 from ...dsl.publish.plan_json import dump_canonical, to_json
+from ...envs.registry import is_folder
 
 __all__ = ["can_resume", "decisive_sha256", "list_differences"]
 
@@ -96,9 +98,14 @@ def _hardware(hardware: Hardware) -> Hardware:
     )
 
 
+def _named(use: str | None) -> str | None:
+    """An environment by its name; the folder of one's own by its last part, as it may have moved."""
+    return f"./{PurePath(use).name}" if use is not None and is_folder(use) else use
+
+
 def _stage(stage: PlanStage) -> PlanStage:
     environments = {
-        name: replace(each, url=each.url and "", token=None, sessions=None)
+        name: replace(each, use=_named(each.use), url=each.url and "", token=None, sessions=None)
         for name, each in stage.settings.environments.items()
     }
     reward = stage.settings.reward
