@@ -2,7 +2,7 @@
 
     python bench/viewer_pages.py make FOLDER [--episodes 1000000]     what the others look at; kept in the folder
     python bench/viewer_pages.py look FOLDER [--times 5]              pages in headless Chromium, answers over HTTP
-    python bench/viewer_pages.py watched [--pairs 5]                  a run that trains, watched and not, in turn
+    python bench/viewer_pages.py watched [--pairs 5]                  a run that trains, watched and not, in turn, with a control
 
 `look` needs a folder that `make` has filled, and reads its index first. Limits: the first view below 1 s and 200 KB; a
 page of curves of ten runs of 10,000 steps below 1 s; an episode of 32,000 tokens in 200 turns below 500 ms, and no gap
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from shutil import which
-from statistics import mean, median, quantiles
+from statistics import mean, median, quantiles, stdev
 from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlencode
@@ -286,7 +286,7 @@ class Window:
 
 
 def watched(pairs: int, seconds: float, has_page: bool) -> None:
-    """Train one run, watched and not in turn; each watched window is compared with the means of its neighbours."""
+    """Train one run; compare each second window with the mean of its neighbours, watched and, as a control, not."""
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         (folder / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
@@ -295,19 +295,17 @@ def watched(pairs: int, seconds: float, has_page: bool) -> None:
         with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT) as process:
             wait_for_steps(run / "metrics.jsonl", WARM_STEPS, process)
             with watching(run, folder / "cache", has_page) as watch:
-                windows = [watch(each % 2 == 1, seconds) for each in range(2 * pairs + 1)]
+                windows = [watch(each % 4 == 1, seconds) for each in range(4 * pairs + 1)]
             process.send_signal(signal.SIGINT)
             process.wait()
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     steps = [mean(seconds_within(rows, each)) for each in windows]
     ratios = [2 * steps[at] / (steps[at - 1] + steps[at + 1]) for at in range(1, len(steps), 2)]
-    for at, ratio in enumerate(ratios):
-        window = windows[2 * at + 1]
-        cpu = window.cpu / (window.end - window.start)
-        print(f"  {steps[2 * at + 1]:.3f} s a step, not watched {steps[2 * at]:.3f}: {ratio:.3f}; {cpu:.3f} of a core")
-    print(
-        f"watched by not: mean {mean(ratios):.3f}, median {median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
-    )
+    for name, found in (("watched", ratios[::2]), ("control", ratios[1::2])):
+        error = stdev(found) / len(found) ** 0.5
+        print(f"{name}: mean {mean(found):.3f} (standard error {error:.3f}), {min(found):.3f} to {max(found):.3f}")
+    cores = mean(each.cpu / (each.end - each.start) for each in windows if each.is_watched)
+    print(f"a step takes {mean(steps[::2]):.3f} s; page and server take {cores:.3f} of a core")
 
 
 def wait_for_steps(path: Path, steps: int, process: subprocess.Popen[bytes]) -> None:

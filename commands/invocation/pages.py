@@ -72,6 +72,8 @@ async def serve_pages(
     """Serve until a signal; `static` is a folder with other pages than those of recorded runs."""
     from ...viewer.server import HOST, STATIC, create_viewer, serve_viewer
 
+    if hasattr(os, "nice"):  # not on Windows
+        os.nice(10)  # a run that trains on this machine goes first
     listener = _listen(HOST, port)
     port, token = listener.getsockname()[1], secrets.token_urlsafe()
     url = f"http://{HOST}:{port}/{token}/"
