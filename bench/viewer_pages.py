@@ -2,7 +2,7 @@
 
     python bench/viewer_pages.py make FOLDER [--episodes 1000000]     what the others look at; kept in the folder
     python bench/viewer_pages.py look FOLDER [--times 5]              pages in headless Chromium, answers over HTTP
-    python bench/viewer_pages.py watched [--pairs 5]                  a run that trains, watched and not, in turn, with a control
+    python bench/viewer_pages.py watched [--pairs 5]                  a run that trains, watched and not, in turn
 
 `look` needs a folder that `make` has filled, and reads its index first. Limits: the first view below 1 s and 200 KB; a
 page of curves of ten runs of 10,000 steps below 1 s; an episode of 32,000 tokens in 200 turns below 500 ms, and no gap
