@@ -254,6 +254,13 @@ schedule: [{stage: one, turns: 2, until: step >= 2}]
 """
 
 
+def write_environment(folder: Path, code: str) -> None:
+    folder.mkdir()
+    (folder / "env.py").write_text(code)
+    data = {"version": 1, "name": "stranger", "summary": "runs code", "splits": {"train": 1, "test": 1}, "options": {}}
+    (folder / "env.json").write_text(json.dumps(data))
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -261,14 +268,16 @@ schedule: [{stage: one, turns: 2, until: step >= 2}]
         ("use: textcraft}", "use: mcp, options: {command: [touch, mark]}}"),
         ("use: textcraft}", "use: gymnasium, options: {id: 'stranger:Env-v0'}}"),
         ("use: textcraft}", "use: ./stranger}"),
-        ("use: textcraft}", "use: /stranger}"),
+        ("use: textcraft}", "use: PLACE/stranger}"),
         ("agent: {", "agent: {harness: {command: [touch, mark]}, "),
     ],
 )
 def test_what_runs_code_in_a_stored_recipe_counts_only_where_it_is_repeated(
     agym: Agym, run: Path, tmp_path: Path, before: str, after: str
 ) -> None:
-    recipe, manifest = STORED.replace(before, after), json.loads((run / "manifest.json").read_text())
+    write_environment(tmp_path / "stranger", f"open({str(tmp_path / 'mark')!r}, 'x')")
+    recipe = STORED.replace(before, after).replace("PLACE", str(tmp_path))
+    manifest = json.loads((run / "manifest.json").read_text())
     (run / "recipe.yaml").write_text(recipe)
     digest = hashlib.sha256(recipe.encode()).hexdigest()
     (run / "manifest.json").write_text(json.dumps(manifest | {"stored_recipe_sha256": digest}))
