@@ -156,7 +156,8 @@ class TextArena(Env):
 
     def _listen(self, table: Table, player: int) -> list[tuple[int, str, Any]]:
         """Take what a player is told since it was last asked."""
-        messages, table.state.observations[player] = table.state.observations.get(player, []), []
+        messages: list[tuple[int, str, Any]] = table.state.observations.get(player, [])
+        table.state.observations[player] = []
         self._said[player] = "\n".join((self._said.get(player, ""), *(text for _, text, _ in messages)))
         return messages
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeGuard, TypeVar
 
 from ...dsl.model.recipe import Rollout
 from ...envs.errors import EnvError, EnvFault, FaultKind
@@ -233,11 +233,11 @@ def measures_of(step: Step) -> dict[str, float]:
     """The numbers of `metrics` in a step's `info`, by names that any sink takes; an environment may send anything."""
     found = step.info.get("metrics")
     pairs = found.items() if isinstance(found, Mapping) else ()
-    known = sorted((name, value) for name, value in pairs if isinstance(name, str) and _is_measure(value))
-    return {_NOT_IN_A_NAME.sub("_", name)[:60]: float(value) for name, value in known[:_MOST_MEASURES]}
+    known = sorted((name, float(value)) for name, value in pairs if isinstance(name, str) and _is_measure(value))
+    return {_NOT_IN_A_NAME.sub("_", name)[:60]: value for name, value in known[:_MOST_MEASURES]}
 
 
-def _is_measure(value: object) -> bool:
+def _is_measure(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and _is_reward(value)
 
 

@@ -244,6 +244,7 @@ class EpisodeRunner:
         return steps
 
     async def _step(self, session: Session, action: str) -> Step:
+        assert self._others is not None, "they are seated before the first turn"
         send = partial(self._send, session)
         step = await self._others.go_on(await send(action), send)
         self._rewards.append(step.reward)

@@ -116,7 +116,7 @@ def _list_tasks(name: str, taskset: Any, args: Mapping[str, Any], most: int, hel
 
     kind = type(taskset.config)
     if "split" in kind.model_fields and "split" not in args:
-        found = {}
+        found: dict[str, list[Any]] = {}
         for split in ("train", "test"):
             try:
                 config = kind.model_validate({**args, "id": name, "split": split})
