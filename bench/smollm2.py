@@ -78,7 +78,7 @@ def main() -> int:
 
 
 def _train(recipe: str, seed: int, arguments: argparse.Namespace) -> _Result | None:
-    folder = arguments.folder / f"{recipe.replace('/', '-')}-{seed}"
+    folder = arguments.folder / f"{recipe.replace('/', '-').strip('-')}-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     is_begun = bool(list(folder.glob("runs/*/checkpoints/*")))
     seconds, code = _read_ended(folder / _ENDED, is_begun)

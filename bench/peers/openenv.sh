@@ -1,7 +1,7 @@
 #!/bin/sh
 # Claim: OpenEnv both ways. Its own client plays on our servers, its own `openenv validate` passes them in full, and our
-# client plays on a server of its making that holds one session. Makes build/peer-openenv, an environment of its own.
-# Without the packages that only OpenEnv's web pages need.
+# client plays on a server of its making that holds one session; with `train`, SmolLM2 trains there, on three seeds.
+# Makes build/peer-openenv, an environment of its own, without the packages that only OpenEnv's web pages need.
 set -eu
 cd "$(dirname "$0")/../.."
 venv=build/peer-openenv
@@ -26,3 +26,6 @@ url=$(sed -n 's/.*"url":"\([^"]*\)".*/\1/p' "$said")
 "$venv/bin/python" -W ignore bench/peers/openenv_side.py "$url/openenv"
 "$venv/bin/openenv" validate "$url/openenv"
 .venv/bin/python bench/peers/openenv_ours.py "$(cat "$theirs")"
+if [ "${1:-}" = train ]; then
+  .venv/bin/python bench/smollm2.py "$PWD/bench/peers/openenv.yaml" --seeds 1 2 3 --set "environments.guess.url=$(cat "$theirs")"
+fi

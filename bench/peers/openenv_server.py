@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 from typing import Any
@@ -32,8 +33,11 @@ class Guessing(Environment[Guess, Answer, State]):
 
     def step(self, action: Guess, timeout_s: float | None = None, **about: Any) -> Answer:
         self._steps += 1
-        right = action.text.strip() == str(self._number)
-        return Answer(text="Right." if right else "No.", done=right, reward=float(right))
+        said = re.search(r"\d+", action.text)
+        guess = int(said[0]) if said and len(said[0]) < 9 else 0
+        if guess == self._number:
+            return Answer(text="Right.", done=True, reward=1.0)
+        return Answer(text="It is higher." if guess < self._number else "It is lower.", reward=0.0)
 
     @property
     def state(self) -> State:
