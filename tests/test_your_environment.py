@@ -18,6 +18,8 @@ USE = "environments.my_env.use"
 MARKED = "from pathlib import Path\nPath(__file__).with_name('imported').write_text('')\n"
 SHORT = {
     "model.init.hidden": "32",
+    "model.init.heads": "1",
+    "model.init.kv_heads": "1",
     "model.init.intermediate": "32",
     "schedule.0.until": "step >= 2",
     "schedule.0.eval_every": "2",
@@ -108,7 +110,7 @@ def test_the_folder_is_meant_by_its_path(agym: Agym, project: Path, action: str)
 def test_what_is_written_trains_and_its_run_asks_for_the_code_again(engines: EngineServer, project: Path) -> None:
     done = engines.run("-m", "agym", "run", "recipe.yaml", *settings(SHORT), cwd=project)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    assert "finished: 4 steps" in done.stdout
+    assert "4 steps in" in done.stdout, done.stdout
     assert (project / "runs/my-env/logs/my_env.log").is_file()
     refused = engines.run("-m", "agym", "eval", "runs/my-env", cwd=project)
     assert (refused.returncode, f"'{USE}' of the recipe" in refused.stderr) == (3, True), refused.stderr
