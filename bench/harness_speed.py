@@ -40,6 +40,7 @@ from agym.runtime.seeds import derive
 from agym.runtime.storage.run_folder import RunFolder
 from agym.runtime.workers.build import find_model, learner_worker, prepare_model, rollout_worker
 from agym.runtime.workers.inline import InlineWorkerGroup
+from agym.runtime.workers.learner_worker import LearnerWorker
 from agym.runtime.workers.rollout_worker import PlaySettings, RolloutWorker
 from paired import Spent, alternated, ratio
 
@@ -71,7 +72,10 @@ async def engines_of(plan: Plan) -> AsyncIterator[tuple[RolloutWorker, InlineWor
         model = await prepare_model(plan, space.root, envs)
         rollout = rollout_worker(plan, model, envs, perf_counter)
         workers = InlineWorkerGroup(rollout, learner_worker(plan, model))
+        stage = plan.stages[-1].settings
         try:
+            prompts = await rollout.prompts(stage.agent, stage.environments)
+            await workers.learner(LearnerWorker.offer_prompts, prompts)
             yield rollout, workers, space
         finally:
             await workers.close()
