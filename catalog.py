@@ -102,7 +102,7 @@ def read_environment(file: Path) -> EnvironmentInfo:
 
 
 def _environment(data: Mapping[str, Any]) -> EnvironmentInfo:
-    known = {name: data[name] for name in ("options", "extra", "light") if name in data}
+    known = {name: data[name] for name in ("options", "extra", "judged", "light") if name in data}
     required = tuple(data["required"]) if "required" in data else ()
     if not all("description" in data["options"][name] for name in required):
         raise ValueError("an option that is required has no description")

@@ -31,6 +31,8 @@ class EnvironmentInfo:
     """The install extra that brings what it needs."""
     rows: Mapping[str, RowCheck] = field(default_factory=dict)
     """For options that name a file with a row of data in each line: what is wrong with a text of such rows."""
+    judged: bool = False
+    """May leave questions about an episode to the recipe's judge."""
     light: bool = False
     """Cheap enough to run in the trainer's process."""
 

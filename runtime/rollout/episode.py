@@ -8,9 +8,20 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from ...envs.protocol import YesNoQuestion
 from ..agents.messages import Message
 
-__all__ = ["Ending", "Episode", "Group", "HarnessReport", "Purpose", "Segment", "Task", "Turn"]
+__all__ = [
+    "Ending",
+    "Episode",
+    "Group",
+    "HarnessReport",
+    "PendingVerdict",
+    "Purpose",
+    "Segment",
+    "Task",
+    "Turn",
+]
 
 
 class Ending(StrEnum):
@@ -129,6 +140,19 @@ class HarnessReport:
     """Standard error of its process."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingVerdict:
+    """Questions that an environment leaves to a judge, and what follows where the answer to all of them is yes."""
+
+    questions: tuple[YesNoQuestion, ...]
+    required: bool
+    """Without an answer the episode has no score."""
+    reward: float
+    """Of the last step."""
+    score: float
+    success: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Episode:
     """One attempt at a task."""
@@ -143,7 +167,7 @@ class Episode:
     score: float
     """From the environment, or from a judge; of several attempts, that of the last."""
     success: bool
-    """By the environment's score alone."""
+    """By the environment's score alone, and by a judge where the environment asks one."""
     fault: str = ""
     """Cause, under `env_fault` and `unscored`."""
     opening: tuple[Message, ...] = ()
@@ -158,6 +182,8 @@ class Episode:
     """What the environment shows people with its first observation."""
     judge_keys: tuple[str, ...] = ()
     """Keys of the judge's answers that scored it, in the order of its questions."""
+    pending: PendingVerdict | None = None
+    """What its score and success wait for."""
 
     @property
     def sampled_tokens(self) -> int:

@@ -24,8 +24,9 @@ from ..protocols import FinishReason, Sampler, SampleRequest, SamplingSettings
 from ..seeds import derive
 from .constrained import sample_valid_action
 from .env_calls import ConcurrencyLimits, ConnectedEnv, check_score, validated, with_deadline
-from .episode import Ending, Episode, Purpose, Task, Turn
+from .episode import Ending, Episode, PendingVerdict, Purpose, Task, Turn
 from .token_buffer import TokenBuffer
+from .verdicts import find_pending
 
 __all__ = ["EpisodeLimits", "EpisodeRunner", "Player"]
 
@@ -121,6 +122,7 @@ class EpisodeRunner:
     """Turns of earlier attempts."""
     _rewards: list[float] = field(default_factory=list)
     """Rewards of its steps; a reply without an action has none that could overwrite an earlier score."""
+    _last_step: Step | None = None
     _first_observation: str = ""
     _view_limit: int = 0
     """Tokens of a view while it acts; the rest is reserved for the lesson or the summary at its end."""
@@ -153,6 +155,8 @@ class EpisodeRunner:
         reflection = self.player.reflection
         if reflection is None or self._attempts_left < 1 or not self._view or self._succeeded or not self._can_retry():
             return False
+        if self._pending_verdict is not None:  # nobody knows yet whether it failed
+            return False
         # with the last observation, if there is room for it
         options = [self._render_next(_add_question(messages, prompts.LEARN)) for messages in (self._pending, ())]
         room = self.limits.context_tokens - len(self._buffer.ids) - reflection.tokens
@@ -175,6 +179,7 @@ class EpisodeRunner:
             success=self._succeeded,
             opening=self._opening,
             picture=self._picture,
+            pending=self._pending_verdict,
         )
 
     def _can_retry(self) -> bool:
@@ -200,8 +205,13 @@ class EpisodeRunner:
     def _succeeded(self) -> bool:
         return self._score >= self.env.success_at
 
+    @property
+    def _pending_verdict(self) -> PendingVerdict | None:
+        return find_pending(self._last_step, self._rewards, self.env)
+
     def _begin_attempt(self, first: Observation) -> None:
         self._turns_before, self._rewards, self._view, self._pending = len(self.turns), [], [], ()
+        self._last_step = None
         self._plan, self._summary, self._turns_since_plan, self._invalid_in_a_row = "", "", 0, 0
         self._view_limit = self.limits.context_tokens - self._reserve_tokens(self._attempts_left)
         self._state = _name_state("", first.text)
@@ -287,6 +297,7 @@ class EpisodeRunner:
             what = f"{self.env.name} to answer '{action[:60]}'"
             step = await with_deadline(session.step(action), self.player.timeouts.step_timeout_s, what)
         self._rewards.append(validated(step, self.env.name).reward)
+        self._last_step = step
         return step
 
     def _find_ending(self, steps: Sequence[_Taken]) -> Ending | None:
