@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
         shell.out.write(FORMATS[arguments.format](chosen, arguments.origins))
         return Exit.RIGHT
     other = choose(compiler.runs(arguments.diff), arguments.diff, None)
-    found = compare_recipes(*(resolve_recipe(each.recipe, compiler.catalog.sinks) for each in (chosen, other)))
+    found = compare_recipes(*(resolve_recipe(each.recipe, compiler.catalog) for each in (chosen, other)))
     names = (arguments.recipe, arguments.diff)
     shell.out.write(difference_json(found) if arguments.format == "json" else difference_text(found, names))
     return Exit.RIGHT

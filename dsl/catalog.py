@@ -33,6 +33,8 @@ class EnvironmentInfo:
     """The install extra that brings what it needs."""
     rows: Mapping[str, RowCheck] = field(default_factory=dict)
     """For options that name a file with a row of data in each line: what is wrong with a text of such rows."""
+    judged: bool = False
+    """May leave questions about an episode to the recipe's judge."""
     light: bool = False
     """Cheap enough to run in the trainer's process."""
 
@@ -44,7 +46,7 @@ class EnvironmentInfo:
 
 def make_info(data: Mapping[str, Any]) -> EnvironmentInfo:
     """What an `env.json` says of its environment; a ValueError, KeyError or TypeError where it says too little."""
-    known = {name: data[name] for name in ("options", "extra", "light") if name in data}
+    known = {name: data[name] for name in ("options", "extra", "judged", "light") if name in data}
     required = tuple(data["required"]) if "required" in data else ()
     if not all("description" in data["options"][name] for name in required):
         raise ValueError("an option that is required has no description")

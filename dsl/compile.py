@@ -206,7 +206,7 @@ class _Phases:
         recipe, places = judged.bound.recipe, judged.bound.places
         if recipe is None or not any(each.code == IDLE for each in judged.wrong):
             return
-        for path, reason in list_keys_without_effect(recipe, places, self.catalog.sinks):
+        for path, reason in list_keys_without_effect(recipe, places, self.catalog):
             below = self._below(variant, places.key(*path))
             changes = [each for each, _ in list_changes(variant.tree, below)] if below else []
             was = bind(revert(variant.tree, below, changes)) if below and changes else None
@@ -214,7 +214,7 @@ class _Phases:
                 yield LeftOut(path=path, span=places.key(*path), reason=reason)
 
     def _had_effect(self, path: Path, recipe: Recipe, places: TreePlaces, below: Node | None) -> bool:
-        if path not in (each for each, _ in list_keys_without_effect(recipe, places, self.catalog.sinks)):
+        if path not in (each for each, _ in list_keys_without_effect(recipe, places, self.catalog)):
             return True
         # a base without stages is for stages of any kind
         uses = () if get_entry(below, "schedule") or path[0] != "algorithm" else Preset

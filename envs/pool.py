@@ -299,7 +299,8 @@ def _step(env: Env, action: str) -> Step:
 
 def _tasks(desk: Env, split: str) -> tuple[TaskInfo, ...]:
     return tuple(
-        TaskInfo(id=task, difficulty=desk.difficulty(task), trivial=desk.trivial(task)) for task in desk.tasks(split)
+        TaskInfo(id=task, difficulty=desk.difficulty(task), trivial=desk.trivial(task), judged=desk.judged(task))
+        for task in desk.tasks(split)
     )
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "EnvFactory",
     "EnvSpec",
     "Json",
+    "JudgeRequest",
     "Observation",
     "Reached",
     "Runs",
@@ -37,6 +38,7 @@ __all__ = [
     "Step",
     "TaskInfo",
     "ToolSchema",
+    "YesNoQuestion",
     "parse_numbered",
     "score_of",
 ]
@@ -134,11 +136,32 @@ class Step:
     info: Mapping[str, Json] = field(default_factory=dict)
     """Further facts. `state`, if there, names where the episode stands now: equal states of a task, equal names.
     `metrics`, if in an episode's last step, has numbers by name, whose means are metrics of the run.
-    """
+    `judge`, in the last step, is a `JudgeRequest` as `wire.judge_to` writes it."""
 
     @property
     def ended(self) -> bool:
         return self.terminated or self.truncated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YesNoQuestion:
+    """A question about an episode that no program can answer."""
+
+    text: str
+    """The question, in the environment's own words: nothing of the agent's."""
+    evidence: Mapping[str, str]
+    """What it is about, by names such as `answer`; it may be the agent's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeRequest:
+    """What an environment leaves to the player's judge, who is asked once the episode has ended."""
+
+    questions: tuple[YesNoQuestion, ...]
+    reward: float
+    """The step's reward where the answer to all of them is yes; else it stays as it is."""
+    required: bool = True
+    """Whether the reward says nothing without a judge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +173,8 @@ class TaskInfo:
     """Group by which results are broken down, such as `depth3`."""
     trivial: bool = False
     """Whether it is solved by doing nothing, on purpose."""
+    judged: bool = False
+    """Whether only a judge can tell its success."""
 
 
 def parse_numbered(task: str, separator: str = "-") -> tuple[str, int] | None:
@@ -272,6 +297,10 @@ class Env(ABC):
 
     def trivial(self, task: str) -> bool:
         """Whether this task is solved by doing nothing, or by an empty answer, on purpose."""
+        return False
+
+    def judged(self, task: str) -> bool:
+        """Whether only a judge can tell this task's success: its last step asks one, see `JudgeRequest`."""
         return False
 
     def expert(self, task: str, seed: int) -> tuple[str, ...] | None:

@@ -19,6 +19,7 @@ from .protocol import (
     TOOL_NAME,
     EnvSpec,
     Json,
+    JudgeRequest,
     Observation,
     Reached,
     Runs,
@@ -29,6 +30,7 @@ from .protocol import (
     Step,
     TaskInfo,
     ToolSchema,
+    YesNoQuestion,
 )
 
 __all__ = [
@@ -36,6 +38,8 @@ __all__ = [
     "Fields",
     "WireError",
     "dump",
+    "judge_from",
+    "judge_to",
     "load_json",
     "load_object",
     "observation_from",
@@ -291,9 +295,12 @@ def _score_range(ends: Sequence[object]) -> tuple[float, float]:
 
 
 def tasks_to(tasks: Sequence[TaskInfo]) -> list[Json]:
-    return [
-        {"id": task.id, "difficulty": task.difficulty, **({"trivial": True} if task.trivial else {})} for task in tasks
-    ]
+    return [_task_to(task) for task in tasks]
+
+
+def _task_to(task: TaskInfo) -> dict[str, Json]:
+    marks = {"trivial": task.trivial, "judged": task.judged}
+    return {"id": task.id, "difficulty": task.difficulty, **{name: True for name, is_so in marks.items() if is_so}}
 
 
 def tasks_from(data: Sequence[object]) -> tuple[TaskInfo, ...]:
@@ -304,9 +311,35 @@ def _task_from(data: object) -> TaskInfo:
     fields = Fields(data, "task")
     difficulty = fields.text("difficulty") if fields.has("difficulty") else None
     trivial = fields.has("trivial") and fields.flag("trivial")
-    task = TaskInfo(id=fields.text("id"), difficulty=difficulty, trivial=trivial)
+    judged = fields.has("judged") and fields.flag("judged")
+    task = TaskInfo(id=fields.text("id"), difficulty=difficulty, trivial=trivial, judged=judged)
     fields.done()
     return task
+
+
+def judge_to(request: JudgeRequest) -> Json:
+    """For the `judge` of a step's info."""
+    questions: list[Json] = [{"text": each.text, "evidence": dict(each.evidence)} for each in request.questions]
+    return {"questions": questions, "reward": request.reward, "required": request.required}
+
+
+def judge_from(data: object) -> JudgeRequest:
+    fields = Fields(data, "judge")
+    questions = tuple(_question_from(each) for each in fields.items("questions"))
+    request = JudgeRequest(questions=questions, reward=fields.number("reward"), required=fields.flag("required"))
+    fields.done()
+    if not questions:
+        raise WireError("judge: 'questions' must hold one at least")
+    return request
+
+
+def _question_from(data: object) -> YesNoQuestion:
+    fields = Fields(data, "question")
+    question = YesNoQuestion(text=fields.text("text"), evidence=fields.table("evidence"))
+    fields.done()
+    if not all(isinstance(text, str) for text in question.evidence.values()):
+        raise WireError("question: 'evidence' must hold nothing but text")
+    return question
 
 
 def reached_to(reached: Sequence[Reached] | None) -> list[Json] | None:

@@ -275,7 +275,13 @@ class Engine:
             reporter=self._reporter,
             clock=self._clock,
             pools={
-                name: await open_pool(self._plan, name, environment, self._workers)
+                name: await open_pool(
+                    self._plan,
+                    name,
+                    environment,
+                    self._workers,
+                    has_judge=stage.settings.reward.judge is not None,
+                )
                 for name, environment in stage.settings.environments.items()
             },
             prefetcher=self._prefetcher,

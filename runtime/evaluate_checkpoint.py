@@ -9,12 +9,14 @@ from tempfile import TemporaryDirectory
 
 from ..dsl.model.plan import Plan
 from ..dsl.model.recipe import Eval
+from .data.judge_client import JudgeClient
 from .errors import RunError
 from .progress import Progress
 from .reporting import Reporter
 from .rollout.env_connections import EnvConnector, OpenEnvs, make_deadlines
 from .steps.evaluate import EvalObserver, Evaluation, evaluate
 from .steps.stage_context import StageContext
+from .storage.run_folder import JUDGE
 from .workers.build import find_model, rollout_worker
 from .workers.inline import InlineWorkerGroup
 
@@ -54,6 +56,7 @@ async def _evaluate(
         if folder.is_dir():
             raise
         raise RunError(f"checkpoint '{folder}' was deleted while being read: choose a newer one") from error
+    judges = JudgeClient(plan, connector.logs / JUDGE, connector.read_secret, scores=False)
     context = StageContext(
         plan=plan,
         stage=plan.stages[progress.stage].settings,
@@ -62,9 +65,11 @@ async def _evaluate(
         reporter=reporter,
         clock=clock,
         pools={},
+        judges=judges,
     )
     try:
         reporter.phase("eval")
         return await evaluate(context, plan.eval or Eval(), observer)
     finally:
+        await judges.close()
         await player.close()

@@ -57,6 +57,7 @@ __all__ = [
     "Condition",
     "EffectEntry",
     "EnvironmentEntry",
+    "StageEntry",
 ]
 
 C = TypeVar("C")
@@ -242,32 +243,60 @@ AGENT: tuple[Condition[Agent], ...] = (
     ),
 )
 
-STAGE: tuple[Condition[Stage], ...] = (
-    Condition("turns", lambda s: is_played(s.algorithm), "this stage plays no tasks"),
-    Condition("until", lambda s: learns(s.algorithm), "an 'eval' stage ends on its own"),
+
+@frozen(kw_only=False)
+class StageEntry:
+    """A stage, and what is known of its environments."""
+
+    s: Stage
+    asks: bool
+    """One of them may leave questions to a judge."""
+
+    @property
+    def answers(self) -> bool:
+        """Whether its judge answers what environments ask."""
+        return self.asks and self.s.reward.judge is not None and is_played(self.s.algorithm)
+
+
+_NOT_TRAINED_ON = "no episode played in this stage is used for training"
+
+STAGE: tuple[Condition[StageEntry], ...] = (
+    Condition("turns", lambda e: is_played(e.s.algorithm), "this stage plays no tasks"),
+    Condition("until", lambda e: learns(e.s.algorithm), "an 'eval' stage ends on its own"),
     Condition(
         "sampling.temperature sampling.top_p sampling.top_k sampling.min_p",
-        lambda s: samples(s.algorithm),
+        lambda e: samples(e.s.algorithm),
         "this stage trains on no tasks; 'eval' has its own",
     ),
     Condition(
-        "agent.on_truncated agent.on_invalid_turn reward",
-        lambda s: samples(s.algorithm),
-        "no episode played in this stage is used for training",
+        "agent.on_truncated agent.on_invalid_turn",
+        lambda e: samples(e.s.algorithm),
+        _NOT_TRAINED_ON,
+    ),
+    Condition("reward", lambda e: samples(e.s.algorithm) or e.answers, _NOT_TRAINED_ON),
+    Condition(
+        "reward.source reward.episode reward.turn reward.invalid_turn reward.overlong reward.clip reward.normalise",
+        lambda e: samples(e.s.algorithm),
+        _NOT_TRAINED_ON,
     ),
     Condition(
         "reward.judge",
-        lambda s: s.reward.source is not RewardSource.ENVIRONMENT,
+        lambda e: e.answers or e.s.reward.source is not RewardSource.ENVIRONMENT,
         "'reward.source' is 'environment'; write 'judge' or 'pairwise' there",
     ),
     Condition(
+        "reward.judge.prompt reward.judge.samples reward.judge.scope reward.judge.scale",
+        lambda e: e.s.reward.source is not RewardSource.ENVIRONMENT and samples(e.s.algorithm),
+        "what environments ask is answered by yes or no, once",
+    ),
+    Condition(
         "reward.judge.scope",
-        lambda s: s.reward.source is RewardSource.JUDGE,
+        lambda e: e.s.reward.source is RewardSource.JUDGE,
         "'source: pairwise' compares whole episodes",
     ),
     Condition(
         "reward.judge.scale",
-        lambda s: s.reward.source is RewardSource.JUDGE,
+        lambda e: e.s.reward.source is RewardSource.JUDGE,
         "'source: pairwise' asks which episode is better, not for a score",
     ),
 )
@@ -329,8 +358,9 @@ def _learns_at_all(recipe: Recipe) -> bool:
 
 
 def _is_judged(recipe: Recipe) -> bool:
-    judging = [each for each in recipe.schedule if each.reward.source is not RewardSource.ENVIRONMENT]
-    return any(samples(stage.algorithm) for stage in judging)
+    judging = [stage for stage in recipe.schedule if stage.reward.judge is not None]
+    asked = [stage for stage in judging if stage.reward.source is RewardSource.ENVIRONMENT]
+    return any(samples(stage.algorithm) for stage in judging) or any(is_played(stage.algorithm) for stage in asked)
 
 
 def _stays(recipe: Recipe) -> bool:

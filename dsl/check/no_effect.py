@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from ..catalog import SinkInfo
+from ..catalog import Catalog, SinkInfo
 from ..diagnostics import Diagnostic, Note
 from ..frozen import frozen
 from ..model.algorithm import Algorithm, Preset
@@ -17,7 +17,7 @@ from ..model.stage_kinds import kind_of, learns
 from ..suggest import either
 from ..text.node import Path
 from . import effect_tables as effects
-from .effect_tables import Condition, EffectEntry, EnvironmentEntry
+from .effect_tables import Condition, EffectEntry, EnvironmentEntry, StageEntry
 from .spans import Places, join_path
 
 __all__ = ["explain_no_effect", "find_keys_without_effect", "list_keys_without_effect"]
@@ -74,9 +74,9 @@ def explain_no_effect(path: Path, algorithm: Algorithm) -> str | None:
     return keys.in_vain([algorithm])
 
 
-def find_keys_without_effect(recipe: Recipe, places: Places, sinks: Mapping[str, SinkInfo]) -> Iterator[Diagnostic]:
+def find_keys_without_effect(recipe: Recipe, places: Places, catalog: Catalog) -> Iterator[Diagnostic]:
     """Report each key or whole section without effect that a person wrote; those of one cause together."""
-    found = list(list_keys_without_effect(recipe, places, sinks))
+    found = list(list_keys_without_effect(recipe, places, catalog))
     idle = [path for path, _ in found if path[-1] != "use" and _is_of_a_stage(path)]
     use = _cause(recipe, places, idle) if len(idle) >= MANY else None
     if use is not None:
@@ -138,18 +138,24 @@ def _by_reason(found: Sequence[tuple[Path, str]]) -> Iterator[tuple[str, list[Pa
     yield from ((reason, paths) for (_, reason), paths in groups.items())
 
 
-def list_keys_without_effect(
-    recipe: Recipe, places: Places, sinks: Mapping[str, SinkInfo]
-) -> Iterator[tuple[Path, str]]:
+def list_keys_without_effect(recipe: Recipe, places: Places, catalog: Catalog) -> Iterator[tuple[Path, str]]:
     """The same by their paths, each with the reason."""
-    yield from _check_stages(places, (), recipe.schedule, recipe.environments)
+    entries = [StageEntry(stage, _asks_judge(stage, catalog)) for stage in recipe.schedule]
+    yield from _check_stages(places, (), entries, recipe.environments)
     for index, stage in enumerate(recipe.schedule):
-        yield from _check_stages(places, ("schedule", index), [stage], stage.environments)
+        yield from _check_stages(places, ("schedule", index), [entries[index]], stage.environments)
         entry = EffectEntry(is_first=index == 0, learns=learns(stage.algorithm), measures=recipe.eval is not None)
         yield from _idle_keys(places, ("schedule", index), _ENTRY, [entry])
     yield from _idle_keys(places, (), _RECIPE, [recipe])
     for index, sink in enumerate(recipe.logging):
-        yield from _unread(places, ("logging", index), sinks.get(sink.use), list(sinks.values()))
+        yield from _unread(places, ("logging", index), catalog.sinks.get(sink.use), list(catalog.sinks.values()))
+
+
+def _asks_judge(stage: Stage, catalog: Catalog) -> bool:
+    """Whether an environment may ask a judge; of one behind an address that is not known before it runs."""
+    environments = stage.environments.values()
+    known = [catalog.environments[each.use] for each in environments if each.use and each.use in catalog.environments]
+    return any(each.url is not None for each in environments) or any(info.judged for info in known)
 
 
 def _unread(places: Places, base: Path, sink: SinkInfo | None, sinks: Sequence[SinkInfo]) -> Iterator[tuple[Path, str]]:
@@ -165,12 +171,13 @@ def _unread(places: Places, base: Path, sink: SinkInfo | None, sinks: Sequence[S
 
 
 def _check_stages(
-    places: Places, base: Path, stages: Sequence[Stage], worlds: Iterable[str]
+    places: Places, base: Path, entries: Sequence[StageEntry], worlds: Iterable[str]
 ) -> Iterator[tuple[Path, str]]:
     """Check what is written at `base` for the stages: in the recipe for all of them, or in one of them."""
+    stages = [each.s for each in entries]
     yield from _idle_keys(places, (*base, "algorithm"), _ALGORITHM, [each.algorithm for each in stages])
     yield from _idle_keys(places, (*base, "agent"), _AGENT, [each.agent for each in stages])
-    yield from _idle_keys(places, base, _STAGE, stages)
+    yield from _idle_keys(places, base, _STAGE, entries)
     for name in worlds:
         present = [EnvironmentEntry(each.environments[name], each) for each in stages if name in each.environments]
         yield from _idle_keys(places, (*base, "environments", name), _ENVIRONMENT, present)

@@ -593,7 +593,7 @@ class Reward:
     normalise: RewardNormalise = RewardNormalise.NONE
     """`environment` divides by a running standard deviation per environment."""
     judge: Judge | None = None
-    """The judge."""
+    """The judge: it gives the score under `source: judge` or `pairwise`, and answers what environments leave to it."""
 
 
 # --- schedule ------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from dataclasses import replace
 from ..frozen import frozen
 from ..model.algorithm import Correction, DataSource, Kind, KLPlace, Level, Preset, Reject, RetrainFrom
 from ..model.plan import Op, OpKind, Port, PortType, Role, Wire
-from ..model.recipe import Checkpoint, DType, Eval, Hardware, Model, RewardSource, Stage
+from ..model.recipe import Checkpoint, DType, Eval, Hardware, Model, Stage
 from ..model.stage_kinds import (
     groups_per_update,
     has_critic,
@@ -77,7 +77,7 @@ def _sampling(context: _Context) -> list[Op]:
     sync = _add(ops, "sync", OpKind.SYNC, Role.LEARNER, (_UPDATED,), PortType.WEIGHTS)
     tasks = _add(ops, "tasks", OpKind.TASKS, None, (), PortType.TASKS)
     episodes = _add(ops, "rollout", OpKind.ROLLOUT, Role.ROLLOUT, (tasks, sync), PortType.EPISODES)
-    if context.stage.reward.source is not RewardSource.ENVIRONMENT:
+    if context.stage.reward.judge is not None:
         episodes = _add(ops, "judge", OpKind.JUDGE, None, (episodes,), PortType.EPISODES)
     if context.stage.algorithm.filter.resample:
         _add(ops, "resample", OpKind.RESAMPLE, Role.ROLLOUT, (episodes, sync), PortType.EPISODES)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..catalog import SinkInfo
+from ..catalog import Catalog
 from ..check.inherit import INHERITED
 from ..check.no_effect import list_keys_without_effect
 from ..compose.interpolate import escape
@@ -25,13 +25,13 @@ PARTS = ("algorithm", *INHERITED)
 """Parts of a stage that the recipe has too."""
 
 
-def resolve_recipe(recipe: Recipe, sinks: Mapping[str, SinkInfo]) -> dict[str, Any]:
+def resolve_recipe(recipe: Recipe, catalog: Catalog) -> dict[str, Any]:
     """The whole recipe; to be checked again as any recipe is."""
     type_ = record(Recipe)
     data: dict[str, Any] = to_plain(recipe, type_)
     data["schedule"] = [_stage(stage, recipe, data) for stage in recipe.schedule]
     written = _Written(data)
-    for path, _ in list(list_keys_without_effect(recipe, written, sinks)):
+    for path, _ in list(list_keys_without_effect(recipe, written, catalog)):
         if path[-1] in list(written.written(*path[:-1])):  # not gone already with the section it is in
             _remove(data, path)
     return data

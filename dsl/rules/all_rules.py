@@ -40,4 +40,4 @@ def check_rules(
     """
     case = Case(recipe=recipe, places=places, catalog=catalog, shape=shape or find_shape(recipe.model))
     found = [diagnostic for rule in RULES for diagnostic in rule(case)]
-    return tuple(sort_by_place([*found, *relevance.find_keys_without_effect(recipe, places, catalog.sinks)]))
+    return tuple(sort_by_place([*found, *relevance.find_keys_without_effect(recipe, places, catalog)]))

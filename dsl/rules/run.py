@@ -10,7 +10,7 @@ from typing import Any
 from ..diagnostics import Diagnostic
 from ..expression.expr import Expr, collect_names
 from ..model.algorithm import Kind
-from ..model.recipe import RewardSource, Stage
+from ..model.recipe import Stage
 from ..model.reflect import record
 from ..model.stage_kinds import has_critic, is_offline, is_played, kind_of, learns, pulls_to_reference, samples
 from ..source import Span
@@ -148,7 +148,7 @@ STEP_METRICS: Mapping[str, tuple[str, Callable[[Stage], bool], str]] = {
     "data": ("demonstrations kept passes relabelled", lambda stage: is_offline(stage.algorithm), "no stage is offline"),
     "judge": (
         "cached calls failed tokens",
-        lambda stage: stage.reward.source is not RewardSource.ENVIRONMENT,
+        lambda stage: stage.reward.judge is not None,
         "no reward comes from a judge",
     ),
     "mismatch": ("", lambda stage: samples(stage.algorithm), "no stage plays training tasks"),

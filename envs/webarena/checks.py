@@ -18,10 +18,11 @@ from playwright.async_api import Page as Leaf
 from playwright.async_api import TimeoutError as Late
 
 from ..errors import EnvFault, FaultKind
+from ..protocol import YesNoQuestion
 from ..web.session import Visit
 from .tasks import PageTarget, SuccessCheck
 
-__all__ = ["check_success", "matches_answer", "matches_text", "matches_url"]
+__all__ = ["check_success", "list_questions", "matches_answer", "matches_text", "matches_url"]
 
 _OR = " |OR| "
 _TOKEN = re.compile(r"(?:[^\s.,:;@#$%&*?!'\"`«»“”„‘’()\[\]{}<>]|\.(?=\w)|[,:](?=\d))+|\S")
@@ -32,6 +33,7 @@ _GONE = re.compile(r"net::ERR_(?:CONNECTION|NAME|ADDRESS|INTERNET|NETWORK|SOCKET
 
 
 async def check_success(check: SuccessCheck, answer: str, visit: Visit, hosts: Mapping[str, str]) -> bool:
+    """Whether all holds that a program can tell; the rest is for `list_questions`."""
     leaf = visit.tab.leaf
     if "string_match" in check.kinds and not matches_answer(check, answer):
         return False
@@ -45,8 +47,32 @@ async def check_success(check: SuccessCheck, answer: str, visit: Visit, hosts: M
 
 # --- answers and addresses ---
 
+_ALIKE = (
+    "An agent was given the 'task' and gave the 'answer'. Does the answer say what 'expected' says? Other words, "
+    "another order, another way to write a number, a date or a unit, and further details are all right, as long as the "
+    "answer has all of 'expected' and nothing that contradicts it."
+)
+_REASON = (
+    "The 'task' cannot be done, because of what 'expected' says. An agent that was given the task gave the 'answer'. "
+    "Does the answer say that the task cannot be done, and for that reason?"
+)
+
+
+def list_questions(check: SuccessCheck, task: str, answer: str) -> tuple[YesNoQuestion, ...]:
+    """What a judge must say yes to, where texts that are compared do not decide; no answer is worth no question."""
+    if not answer.strip():
+        return ()
+    asked = [(_ALIKE, each) for each in check.alike]
+    if check.reason and check.kinds == {"string_match"} and not matches_answer(check, answer):
+        asked = [(_REASON, check.reason)]
+    return tuple(
+        YesNoQuestion(text=text, evidence={"task": task, "expected": expected, "answer": answer})
+        for text, expected in asked
+    )
+
 
 def matches_answer(check: SuccessCheck, answer: str) -> bool:
+    """Whether an answer is right as far as texts can be compared."""
     if check.exact is not None and _plain(answer) != _plain(check.exact):
         return False
     if check.unachievable and _plain(answer) != "n/a":

@@ -1,7 +1,8 @@
 """WebArena: its tasks, from its own files, on hosts that a user runs.
 
 The score is 1 where everything holds that the task's check asks for, when the agent stops or has no actions left, and 0
-otherwise. What episodes change on the hosts stays changed: putting that back is the business of whoever runs them.
+otherwise; where answers are compared by their sense, that is left to the player's judge. What episodes change on the
+hosts stays changed: putting that back is the business of whoever runs them.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from random import Random
 from urllib.parse import urlsplit
 
 from ..errors import EnvFault, EpisodeOver, UnknownTask
-from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
+from ..protocol import Env, EnvSpec, Json, JudgeRequest, Observation, Runs, Status, Step
 from ..web.actions import Action, Drag, GoTo, Malformed, NewTab, Stop, SwitchTab, Type, parse
 from ..web.browser import Surfer
 from ..web.session import Scene
 from ..web.texts import MALFORMED
 from ..web.tree import TreeWindow
-from .checks import check_success
+from ..wire import judge_to
+from .checks import check_success, list_questions
 from .options import read_webarena_options
 from .tasks import CATEGORIES, WebArenaTask, WebArenaTasks, load_tasks
 from .texts import ENDED, FORMS, OPENING, PROMPT
@@ -60,7 +62,7 @@ class WebArena(Env):
 
     @property
     def left_out(self) -> int:
-        """Tasks of the file that cannot be played or judged here."""
+        """Tasks of the file that cannot be played here."""
         return self._tasks.left_out
 
     def tasks(self, split: str) -> tuple[str, ...]:
@@ -73,6 +75,9 @@ class WebArena(Env):
 
     def difficulty(self, task: str) -> str | None:
         return self._find(task).category
+
+    def judged(self, task: str) -> bool:
+        return bool(self._find(task).check.alike)
 
     def _find(self, task: str) -> WebArenaTask:
         found = self._tasks.by_id.get(task)
@@ -133,15 +138,17 @@ class WebArena(Env):
         """End the episode and check its success, no matter how it ended."""
         self._task = None
         check = check_success(task.check, answer, self._surfer.visit, self._options.hosts)
-        success = self._surfer.run(check)
+        holds = self._surfer.run(check)
         self._surfer.end()
+        request = _ask_judge(task, answer, holds=holds)
+        success = holds and not task.check.alike
         return Step(
             observation=Observation(text=ENDED),
             reward=float(success),
             terminated=stopped,
             truncated=not stopped,
             status=status,
-            info={"success": success},
+            info={"success": success} | ({} if request is None else {"judge": judge_to(request)}),
         )
 
     def end(self) -> None:
@@ -162,6 +169,15 @@ class WebArena(Env):
         yield PROMPT
         yield ENDED
         yield from (text.format(forms=FORMS) for text in MALFORMED.values())
+
+
+def _ask_judge(task: WebArenaTask, answer: str, *, holds: bool) -> JudgeRequest | None:
+    """What is left to a judge: whether an answer agrees with all references, or gives the reason why a task cannot be
+    done, which is right without a judge only where it is N/A."""
+    if not (holds or task.check.unachievable):
+        return None
+    questions = list_questions(task.check, task.intent, answer)
+    return JudgeRequest(questions=questions, reward=1.0, required=bool(task.check.alike)) if questions else None
 
 
 def _state(task: WebArenaTask) -> Mapping[str, Json] | None:

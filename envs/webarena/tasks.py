@@ -1,7 +1,7 @@
 """WebArena's own files of tasks.
 
 Reads a JSON list of configurations into `WebArenaTask`s, in the file's order, with addresses in place of names such as
-`__SHOPPING__`. Left out, and counted: tasks on sites without an address, and those whose check asks a language model.
+`__SHOPPING__`. Left out, and counted: tasks on sites without an address.
 """
 
 from __future__ import annotations
@@ -55,7 +55,11 @@ class SuccessCheck:
     exact: str | None = None
     include: tuple[str, ...] = ()
     unachievable: bool = False
-    """The answer must be N/A."""
+    """The answer must be N/A, or, by a judge, say why it cannot be done."""
+    alike: tuple[str, ...] = ()
+    """What the answer must say in its own words, by a judge."""
+    reason: str = ""
+    """Why the task cannot be done."""
     url: str = ""
     targets: tuple[PageTarget, ...] = ()
 
@@ -149,15 +153,16 @@ def _check(config: Mapping[str, Any], hosts: Mapping[str, str]) -> SuccessCheck:
     if unknown or ("string_match" in kinds and not answers):
         raise ValueError(f"reference_answers {sorted(unknown)}")
     fuzzy = answers.get("fuzzy_match")
-    if fuzzy is not None and fuzzy != "N/A":
-        raise _Left
+    unachievable = fuzzy == "N/A"
     if "url_match" in kinds and config.get("url_note", "GOLD in PRED") != "GOLD in PRED":
         raise ValueError(f"url_note {config['url_note']}")
     return SuccessCheck(
         kinds=kinds,
         exact=_text(answers.get("exact_match")),
         include=_texts(answers.get("must_include", ())),
-        unachievable=fuzzy == "N/A",
+        unachievable=unachievable,
+        alike=() if unachievable or fuzzy is None else _texts(fuzzy),
+        reason=str(config.get("string_note") or "").strip() if unachievable else "",
         url=_put_addresses(str(config.get("reference_url") or ""), hosts),
         targets=tuple(_target(each, hosts) for each in config.get("program_html") or ()),
     )

@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 
 from ...dsl.model.plan import Plan
-from ...dsl.model.recipe import Judge, RewardSource
+from ...dsl.model.recipe import Judge
 from ...envs.clients.keepalive import KeepAlive
 from ...envs.wire import WireError, dump, load_object
 from ..errors import StepRefused, read_text
@@ -44,7 +44,6 @@ _PERMANENT_STATUSES = (400, 413, 422)
 _RETRYABLE_STATUSES = (408, 409, 425, 429)
 """A timeout, a conflict, too early, too many: as from 500 on, the same question may be answered later. Any other status
 is for the operator to fix."""
-_JUDGED = (RewardSource.JUDGE, RewardSource.PAIRWISE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +58,10 @@ class JudgeQuestion:
     """The verdict in a reply, or None."""
     sample: int = 0
     """Number among several verdicts on the same matter."""
+    likeliest: bool = False
+    """The likeliest reply is the answer, even where the recipe draws several."""
+    record: str = ""
+    """What of the question is kept with its answer, beyond its hash."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -101,11 +104,11 @@ class AnswerCache:
         if answer.key and answer.value is not None:
             self.answers[answer.key] = answer
 
-    def add(self, answer: JudgeAnswer, reply: str) -> None:
+    def add(self, answer: JudgeAnswer, reply: str, question: str = "") -> None:
         """Without a key it is counted, and never found again."""
         self._remember(answer)
         with on_disk("judge"):
-            self._file.append({**asdict(answer), "reply": reply})
+            self._file.append({**asdict(answer), "reply": reply, **({"question": question} if question else {})})
 
     def close(self) -> None:
         self._file.close()
@@ -158,7 +161,8 @@ class JudgeEndpoint:
 
     def _body(self, question: JudgeQuestion, further: Sequence[Mapping[str, str]]) -> bytes:
         # a single verdict is the likeliest one; several are sampled
-        sampling = {"temperature": 1, "seed": question.sample} if self._settings.samples > 1 else {"temperature": 0}
+        is_drawn = self._settings.samples > 1 and not question.likeliest
+        sampling = {"temperature": 1, "seed": question.sample} if is_drawn else {"temperature": 0}
         opening = [{"role": "system", "content": question.system}, {"role": "user", "content": question.user}]
         return dump({"model": self._settings.model, "messages": [*opening, *further], **sampling})
 
@@ -183,7 +187,7 @@ class JudgeEndpoint:
         key = key if self._settings.cache else ""
         answer = JudgeAnswer(value=value, fault=fault, calls=calls, tokens=tokens, batch=batch, key=key)
         if calls:
-            self._cache.add(answer, reply[-_KEPT:])
+            self._cache.add(answer, reply[-_KEPT:], question.record)
         return answer
 
     def _count_call(self) -> bool:
@@ -262,13 +266,18 @@ def _tokens(data: Mapping[str, Any]) -> int:
 class JudgeClient:
     """The judges of a run, asked from a thread of their own: answers arrive and deadlines hold during an update."""
 
-    def __init__(self, plan: Plan, file: Path, secret: Secret, sleep: Sleep = asyncio.sleep) -> None:
-        rewards = [stage.settings.reward for stage in plan.stages if stage.settings.reward.source in _JUDGED]
-        judges = {reward.judge for reward in rewards if reward.judge is not None}
-        self._tokens = {judge: secret(judge.token) for judge in judges}
+    def __init__(
+        self, plan: Plan, file: Path, secret: Secret, sleep: Sleep = asyncio.sleep, *, scores: bool = True
+    ) -> None:
+        """One that scores nothing, but answers environments, needs a token only once it is asked, and no prompt."""
+        rewards = [stage.settings.reward for stage in plan.stages]
+        self._judges = {reward.judge for reward in rewards if reward.judge is not None}
+        self._secret = secret
+        self._tokens = {judge: secret(judge.token) for judge in self._judges if scores}
         self.rubrics = {
             judge: None if judge.prompt is None else read_text(judge.prompt, "reward.judge.prompt").strip()
-            for judge in judges
+            for judge in self._judges
+            if scores
         }
         """The recipe's own prompts."""
         self._file = file
@@ -290,8 +299,9 @@ class JudgeClient:
     def _start(self) -> asyncio.AbstractEventLoop:
         with on_disk("judge"):
             self._cache = AnswerCache(self._file)
+        tokens = {judge: self._secret(judge.token) for judge in self._judges} | self._tokens
         self._endpoints = {
-            judge: JudgeEndpoint(judge, token, self._cache, self._sleep) for judge, token in self._tokens.items()
+            judge: JudgeEndpoint(judge, token, self._cache, self._sleep) for judge, token in tokens.items()
         }
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="judges", daemon=True)

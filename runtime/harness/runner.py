@@ -25,8 +25,9 @@ from ..rollout.env_calls import (
     with_deadline,
     with_retries,
 )
-from ..rollout.episode import Ending, Episode, HarnessReport, Task, Turn
+from ..rollout.episode import Ending, Episode, HarnessReport, PendingVerdict, Task, Turn
 from ..rollout.player import EpisodeLimits, Player
+from ..rollout.verdicts import find_pending
 from .peers import Peers
 from .process import run_process
 from .registry import Harness, HarnessTask
@@ -242,7 +243,13 @@ class _Attempt:
             score=score,
             success=score >= self.env.success_at,
             measures=self._measures,
+            pending=self._find_pending(shown),
         )
+
+    def _find_pending(self, shown: HarnessSession) -> PendingVerdict | None:
+        if self.runner.settings.score is not HarnessScore.ENVIRONMENT or not shown.steps:
+            return None
+        return find_pending(shown.steps[-1].step, self._rewards, self.env)
 
     def _score(self, result: HarnessResult) -> float:
         if self.runner.settings.score is HarnessScore.ENVIRONMENT:

@@ -136,6 +136,13 @@ class OpenEnvs:
         self._clients: dict[str, EnvClient] = {}
         self._specs: dict[str, EnvSpec] = {}
         self._sessions: dict[str, SessionLimit] = {}
+        self._told: set[str] = set()
+
+    def remark(self, text: str) -> None:
+        """Tell whoever watches the run, once."""
+        if text not in self._told:
+            self._told.add(text)
+            self._remark(text)
 
     async def get(self, name: str, settings: Environment) -> ConnectedEnv:
         key = _make_key(settings)

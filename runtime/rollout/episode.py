@@ -9,9 +9,21 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from ...envs.protocol import YesNoQuestion
 from ..agents.messages import Message
 
-__all__ = ["Ending", "Episode", "Group", "HarnessReport", "Purpose", "SeatReport", "Segment", "Task", "Turn"]
+__all__ = [
+    "Ending",
+    "Episode",
+    "Group",
+    "HarnessReport",
+    "PendingVerdict",
+    "Purpose",
+    "SeatReport",
+    "Segment",
+    "Task",
+    "Turn",
+]
 
 
 class Ending(StrEnum):
@@ -145,6 +157,19 @@ class SeatReport:
     """Read from its replies; empty for one without any."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingVerdict:
+    """Questions that an environment leaves to a judge, and what follows where the answer to all of them is yes."""
+
+    questions: tuple[YesNoQuestion, ...]
+    required: bool
+    """Without an answer the episode has no score."""
+    reward: float
+    """Of the last step."""
+    score: float
+    success: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Episode:
     """One attempt at a task."""
@@ -159,7 +184,7 @@ class Episode:
     score: float
     """From the environment, or from a judge; of several attempts, that of the last."""
     success: bool
-    """By the environment's score alone."""
+    """By the environment's score alone, and by a judge where the environment asks one."""
     fault: str = ""
     """Cause, under `env_fault` and `unscored`."""
     opening: tuple[Message, ...] = ()
@@ -180,6 +205,8 @@ class Episode:
     """Keys of the judge's answers that scored it, in the order of its questions."""
     measures: Mapping[str, float] = field(default_factory=dict)
     """What the environment measured, by the last step's `info`."""
+    pending: PendingVerdict | None = None
+    """What its score and success wait for."""
 
     @property
     def sampled_tokens(self) -> int:

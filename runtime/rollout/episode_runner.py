@@ -23,10 +23,11 @@ from ..agents.thoughts import without_thoughts
 from ..protocols import FinishReason, SampleRequest
 from ..seeds import derive
 from .env_calls import ConnectedEnv, check_score, measures_of, validated, with_deadline
-from .episode import Ending, Episode, Purpose, Task, Turn
+from .episode import Ending, Episode, PendingVerdict, Purpose, Task, Turn
 from .other_seats import OtherSeats
 from .player import EpisodeLimits, Player
 from .token_buffer import TokenBuffer
+from .verdicts import find_pending
 
 __all__ = ["EpisodeRunner"]
 
@@ -83,6 +84,7 @@ class EpisodeRunner:
     """Rewards of its steps; a reply without an action has none that could overwrite an earlier score."""
     _measures: Mapping[str, float] = field(default_factory=dict)
     """By its last step."""
+    _last_step: Step | None = None
     _first_observation: str = ""
     _view_limit: int = 0
     """Tokens of a view while it acts; the rest is reserved for the lesson or the summary at its end."""
@@ -116,6 +118,8 @@ class EpisodeRunner:
         reflection = self.player.reflection
         if reflection is None or self._attempts_left < 1 or not self._view or self._succeeded or not self._can_retry():
             return False
+        if self._pending_verdict is not None:  # nobody knows yet whether it failed
+            return False
         # with the last observation, if there is room for it
         options = [self._render_next(_add_question(messages, prompts.LEARN)) for messages in (self._pending, ())]
         room = self.limits.context_tokens - len(self._buffer.ids) - reflection.tokens
@@ -141,6 +145,7 @@ class EpisodeRunner:
             picture=self._picture,
             seats=self._others.reports if self._others else (),
             measures=self._measures,
+            pending=self._pending_verdict,
         )
 
     def _can_retry(self) -> bool:
@@ -166,8 +171,13 @@ class EpisodeRunner:
     def _succeeded(self) -> bool:
         return self._score >= self.env.success_at
 
+    @property
+    def _pending_verdict(self) -> PendingVerdict | None:
+        return find_pending(self._last_step, self._rewards, self.env)
+
     def _begin_attempt(self, first: Observation) -> None:
         self._turns_before, self._rewards, self._view, self._pending = len(self.turns), [], [], ()
+        self._last_step = None
         self._plan, self._summary, self._turns_since_plan, self._invalid_in_a_row = "", "", 0, 0
         self._view_limit = self.limits.context_tokens - self._reserve_tokens(self._attempts_left)
         self._state = _name_state("", first.text)
@@ -248,7 +258,7 @@ class EpisodeRunner:
         send = partial(self._send, session)
         step = await self._others.go_on(await send(action), send)
         self._rewards.append(step.reward)
-        self._measures = measures_of(step)
+        self._measures, self._last_step = measures_of(step), step
         return step
 
     async def _send(self, session: Session, action: str) -> Step:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -73,14 +73,24 @@ class TaskMixture:
 
 
 async def select_tasks(
-    client: EnvClient, selection: TaskSelection, listed: Sequence[str] | None, name: str, seed: int
+    client: EnvClient,
+    selection: TaskSelection,
+    listed: Sequence[str] | None,
+    name: str,
+    seed: int,
+    *,
+    has_judge: bool = True,
+    remark: Callable[[str], None] = lambda text: None,
 ) -> tuple[TaskInfo, ...]:
-    """Select tasks by a recipe's selection; `listed` are the ids of `selection.file`, already read."""
+    """Select tasks by a recipe's selection; `listed` are the ids of `selection.file`, already read. Of a split, those
+    that need a judge are left out where there is none, with a remark."""
     ids = selection.ids if listed is None else tuple(listed)
     if ids is not None:
         tasks = tuple(TaskInfo(id=task) for task in ids)
     else:
         tasks = await client.tasks(selection.split or "train")
+        if not has_judge:
+            tasks = _without_judged(tasks, name, selection.split or "train", remark)
     if selection.range is not None:
         low, high = selection.range
         if not low < high <= len(tasks):
@@ -93,6 +103,19 @@ async def select_tasks(
         where = f": split '{selection.split or 'train'}' has none with these options" if ids is None else ""
         raise SelectionError(f"environment '{name}': no task was selected{where}")
     return tasks
+
+
+def _without_judged(
+    tasks: tuple[TaskInfo, ...], name: str, split: str, remark: Callable[[str], None]
+) -> tuple[TaskInfo, ...]:
+    kept = tuple(task for task in tasks if not task.judged)
+    if len(kept) < len(tasks):
+        left_out = f"{len(tasks) - len(kept)} of {format_count(len(tasks), 'task')}"
+        text = f"environment '{name}': {left_out} in split '{split}' need a judge, and are left out"
+        if not kept:
+            raise SelectionError(f"{text}; write 'reward: {{judge: {{url: ..., model: ...}}}}' to play them")
+        remark(f"{text}; write 'reward: {{judge: {{url: ..., model: ...}}}}' to play them too")
+    return kept
 
 
 def sample_evenly(tasks: tuple[TaskInfo, ...], limit: int, seed: int) -> tuple[TaskInfo, ...]:

@@ -23,6 +23,7 @@ from ..storage.episode_log import EpisodeEntry, Mode
 from ..text_format import format_count
 from ..workers.rollout_worker import RolloutWorker
 from .few_shot import play_with_examples
+from .judge import answer_questions
 from .stage_context import StageContext, episode_limits, horizon_of
 
 __all__ = ["EvalObserver", "Evaluation", "Play", "evaluate", "gather_play", "play_entries", "refuse_overlap"]
@@ -125,7 +126,8 @@ async def _tasks(context: StageContext, settings: Eval, name: str, environment: 
     selection = environment.tasks.eval if settings.tasks is None else TaskSelection(split=settings.tasks)
     if settings.limit is not None:
         selection = replace(selection, limit=min(settings.limit, selection.limit or settings.limit))
-    infos = await context.workers.rollout(RolloutWorker.tasks, name, environment, selection, seed)
+    has_judge = context.stage.reward.judge is not None
+    infos = await context.workers.rollout(RolloutWorker.tasks, name, environment, selection, seed, has_judge=has_judge)
     return [
         Task(
             environment=name,
@@ -177,7 +179,7 @@ async def _play(
         for task in tasks
     ]
     sampling = SamplingSettings(temperature=settings.temperature, stop_texts=context.stage.sampling.stop)
-    return await play_with_examples(context, requests, sampling, "eval")
+    return await answer_questions(context, await play_with_examples(context, requests, sampling, "eval"))
 
 
 def _numbers(context: StageContext, settings: Eval, groups: Sequence[Group]) -> dict[str, float]:

@@ -37,8 +37,21 @@ async def play_with_examples(
         requests = [replace(each, examples=await _find_examples(context, each.task)) for each in requests]
     settings = play_settings(context, sum(each.size for each in requests), sampling)
     groups = await context.workers.play(requests, settings, context.reporter.episode)
-    refuse_faults(context, [episode for group in groups for episode in group.episodes], what)
+    episodes = [episode for group in groups for episode in group.episodes]
+    refuse_faults(context, episodes, what)
+    if context.stage.reward.judge is None:
+        _refuse_questions(episodes)
     return groups
+
+
+def _refuse_questions(episodes: Sequence[Episode]) -> None:
+    for episode in episodes:
+        if episode.pending is not None and episode.pending.required:
+            where = f"environment '{episode.task.environment}', task '{episode.task.id}'"
+            raise StepRefused(
+                f"{where}: only a judge can tell its success; "
+                "write 'reward: {judge: {url: ..., model: ...}}', or choose other tasks"
+            )
 
 
 async def _find_examples(context: StageContext, task: Task) -> tuple[Message, ...]:
@@ -61,7 +74,7 @@ async def _play_examples(context: StageContext, name: str) -> Sequence[Episode]:
     """Solved episodes of the environment's training tasks, one more than is shown of them; played when first asked."""
     if name not in context.shown:
         environment = context.stage.environments[name]
-        pool = await open_pool(context.plan, name, environment, context.workers)
+        pool = await open_pool(context.plan, name, environment, context.workers, has_judge=False)
         context.reporter.phase("demonstrations")
         limits = episode_limits(context, environment, _HORIZON)
         slots, seed = _SPARE * (context.stage.agent.demonstrations + 1), derive(context.plan.seed, "shown")

@@ -121,10 +121,12 @@ class StageContext:
         return derive(self.plan.seed, self.stage.stage, self.progress.total_step, *names)
 
 
-async def open_pool(plan: Plan, name: str, environment: Environment, workers: WorkerGroup) -> TaskPool:
-    """The training tasks of an environment."""
-    seed = derive(plan.seed, "tasks")
-    tasks = await workers.rollout(RolloutWorker.tasks, name, environment, environment.tasks.train, seed)
+async def open_pool(
+    plan: Plan, name: str, environment: Environment, workers: WorkerGroup, *, has_judge: bool
+) -> TaskPool:
+    """The training tasks of an environment; without a judge, those that need none."""
+    seed, selection = derive(plan.seed, "tasks"), environment.tasks.train
+    tasks = await workers.rollout(RolloutWorker.tasks, name, environment, selection, seed, has_judge=has_judge)
     return TaskPool(environment=name, tasks=tasks)
 
 

@@ -109,11 +109,13 @@ class RolloutWorker:
         """Weights under way from GPUs of a learner."""
 
     async def tasks(
-        self, name: str, environment: Environment, selection: TaskSelection, seed: int
+        self, name: str, environment: Environment, selection: TaskSelection, seed: int, *, has_judge: bool = True
     ) -> tuple[TaskInfo, ...]:
         env = await self._envs.get(name, environment)
         with stop_on_env_error(f"'{name}'"):
-            return await select_tasks(env.client, selection, _listed(selection), name, seed)
+            return await select_tasks(
+                env.client, selection, _listed(selection), name, seed, has_judge=has_judge, remark=self._envs.remark
+            )
 
     async def play(
         self,

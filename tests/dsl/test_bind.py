@@ -29,6 +29,7 @@ from hypothesis import strategies as st
 
 from ..memory_library import MemoryLibrary
 
+CATALOG = Catalog(sinks=SINKS)
 TOP = """agym: 1
 name: craft
 model: some/model
@@ -367,7 +368,7 @@ schedule:
 def test_a_resolved_recipe_is_the_same_when_it_is_read_again(text: str) -> None:
     composed = bound(text.replace("${x}", "x"))
     assert composed.recipe is not None, (composed.diagnostics, composed.rejected)
-    written = yaml.safe_dump(resolve_recipe(composed.recipe, SINKS), sort_keys=False)
+    written = yaml.safe_dump(resolve_recipe(composed.recipe, CATALOG), sort_keys=False)
     root = parse_tree(Source("resolved.yaml", written)).root
     assert isinstance(root, MapNode)
     assert check_schema(root, recipe_v1()) == ()
@@ -379,7 +380,7 @@ def test_a_resolved_recipe_passes_all_rules_and_text_with_braces_stays_text(cata
     text = TOP + ONE + 'description: "costs $${x}"\nhardware: {gpus_per_node: 0}\n'
     first = compile_recipe(Source("a.yaml", text), MemoryLibrary({}), catalog=catalog)
     assert first.variants, first.diagnostics
-    written = yaml.safe_dump(resolve_recipe(first.variants[0].recipe, SINKS), sort_keys=False)
+    written = yaml.safe_dump(resolve_recipe(first.variants[0].recipe, CATALOG), sort_keys=False)
     second = compile_recipe(Source("b.yaml", written), MemoryLibrary({}), catalog=catalog)
     assert second.variants, second.diagnostics
     assert second.variants[0].recipe == first.variants[0].recipe
@@ -388,7 +389,7 @@ def test_a_resolved_recipe_passes_all_rules_and_text_with_braces_stays_text(cata
 
 def test_a_resolved_recipe_leaves_out_what_has_no_effect_and_says_a_stage_in_short() -> None:
     given = recipe("algorithm: {use: grpo}", "schedule: [{stage: a, turns: 3, agent: {format: plain}}]\n")
-    data = resolve_recipe(given, SINKS)
+    data = resolve_recipe(given, CATALOG)
     assert "critic" not in data["algorithm"]
     assert data["algorithm"]["lr"] == 1e-6
     assert data["schedule"] == [

@@ -71,7 +71,7 @@ def reported(change: Callable[..., Any], recipe: Recipe) -> Check:
     """Dotted keys that are reported when a person wrote `keys` in the small recipe with changes."""
 
     def check(changes: Changes, keys: Sequence[str]) -> list[str]:
-        found = list(relevance.find_keys_without_effect(change(recipe, changes), Listed(keys), SINKS))
+        found = list(relevance.find_keys_without_effect(change(recipe, changes), Listed(keys), Catalog(sinks=SINKS)))
         assert all(diagnostic.code == "no-effect" for diagnostic in found)
         assert all(diagnostic.span.text in keys for diagnostic in found)
         return [diagnostic.span.text for diagnostic in found]
@@ -101,8 +101,10 @@ CRITIC = al(advantage__baseline=Baseline.CRITIC)
 KL = al(kl__coef=1e-3)
 JUDGE = Judge(url="http://127.0.0.1:1/v1", model="x")
 JUDGED: Changes = {"schedule.*.reward.judge": JUDGE, "schedule.*.reward.source": RewardSource.JUDGE}
-PAIRWISE = JUDGED | {"schedule.*.reward.source": RewardSource.PAIRWISE}
 URL: Changes = {"schedule.*.environments.craft.url": "http://127.0.0.1:1", "schedule.*.environments.craft.use": None}
+ASKED = URL | {"schedule.*.reward.judge": JUDGE}
+"""A judge that answers only what an environment asks."""
+PAIRWISE = JUDGED | {"schedule.*.reward.source": RewardSource.PAIRWISE}
 SCRATCH: Changes = {"model": Model(init=Init())}
 
 ALGORITHM: Cases = {
@@ -227,10 +229,19 @@ STAGE: Cases = {
     "sampling.min_p": ([SFT], [{}]),
     "agent.on_truncated": ([SFT, EVAL], [{}]),
     "agent.on_invalid_turn": ([SFT], [{}]),
-    "reward": ([SFT, DPO, EVAL], [{}, PLAYED_DPO]),
-    "reward.judge": ([{"schedule.*.reward.judge": JUDGE}], [JUDGED, PAIRWISE]),
-    "reward.judge.scope": ([PAIRWISE], [JUDGED]),
-    "reward.judge.scale": ([PAIRWISE], [JUDGED]),
+    "reward": ([SFT, DPO, EVAL], [{}, PLAYED_DPO, EVAL | ASKED]),
+    "reward.source": ([EVAL | ASKED], [{}, ASKED]),
+    "reward.episode": ([EVAL | ASKED], [{}, ASKED]),
+    "reward.turn": ([EVAL | ASKED], [{}, ASKED]),
+    "reward.invalid_turn": ([EVAL | ASKED], [{}, ASKED]),
+    "reward.overlong": ([EVAL | ASKED], [{}, ASKED]),
+    "reward.clip": ([EVAL | ASKED], [{}, ASKED]),
+    "reward.normalise": ([EVAL | ASKED], [{}, ASKED]),
+    "reward.judge": ([{"schedule.*.reward.judge": JUDGE}], [JUDGED, PAIRWISE, ASKED, EVAL | ASKED]),
+    "reward.judge.prompt": ([ASKED], [JUDGED, PAIRWISE]),
+    "reward.judge.samples": ([ASKED, EVAL | ASKED | JUDGED], [JUDGED, PAIRWISE]),
+    "reward.judge.scope": ([PAIRWISE, ASKED], [JUDGED]),
+    "reward.judge.scale": ([PAIRWISE, ASKED], [JUDGED]),
 }
 
 ENVIRONMENT: Cases = {
@@ -403,7 +414,9 @@ def test_a_key_must_matter_wholly_in_one_stage(reported: Check) -> None:
 
 
 def test_the_reason_is_that_of_the_stage_that_comes_closest(change: Callable[..., Any], recipe: Recipe) -> None:
-    (found,) = relevance.find_keys_without_effect(change(recipe, WARM_UP), Listed(["algorithm.advantage.lam"]), SINKS)
+    (found,) = relevance.find_keys_without_effect(
+        change(recipe, WARM_UP), Listed(["algorithm.advantage.lam"]), Catalog(sinks=SINKS)
+    )
     assert found.message.endswith("only 'gae' and 'bilevel_gae' have a lambda")
 
 
@@ -449,7 +462,7 @@ def test_what_nobody_wrote_is_not_reported(reported: Check) -> None:
 
 def test_the_message_names_the_key_and_the_reason(recipe: Recipe) -> None:
     found: list[Diagnostic] = list(
-        relevance.find_keys_without_effect(recipe, Listed(["algorithm.advantage.lam"]), SINKS)
+        relevance.find_keys_without_effect(recipe, Listed(["algorithm.advantage.lam"]), Catalog(sinks=SINKS))
     )
     assert [diagnostic.message for diagnostic in found] == [
         "'algorithm.advantage.lam' has no effect: only 'gae' and 'bilevel_gae' have a lambda"

@@ -15,8 +15,9 @@ from agym.envs.conformance import Subject, run_checks
 from agym.envs.errors import BadOption, EnvFault, EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.protocol import Json, Status, Step
 from agym.envs.webarena import WebArena, create
-from agym.envs.webarena.checks import matches_answer, matches_text, matches_url
+from agym.envs.webarena.checks import list_questions, matches_answer, matches_text, matches_url
 from agym.envs.webarena.tasks import CATEGORIES, PageTarget, SuccessCheck, load_tasks
+from agym.envs.wire import judge_from
 from agym.machine import inspect_machine
 
 HOSTS = {"shopping": "http://127.0.0.1:1", "reddit": "http://127.0.0.1:2"}
@@ -71,7 +72,7 @@ def test_tasks_are_read_with_addresses_in_place_of_names(tmp_path: Path) -> None
     assert task.category is None
 
 
-def test_what_cannot_be_played_or_judged_here_is_left_out_and_counted(tmp_path: Path) -> None:
+def test_what_cannot_be_played_here_is_left_out_and_counted(tmp_path: Path) -> None:
     file = written(
         tmp_path,
         config(0),
@@ -81,8 +82,21 @@ def test_what_cannot_be_played_or_judged_here_is_left_out_and_counted(tmp_path: 
         config(4, eval=answer(fuzzy_match="N/A")),
     )
     tasks = load_tasks(file, HOSTS)
-    assert tuple(tasks.by_id) == ("0", "4")
-    assert tasks.left_out == 3
+    assert tuple(tasks.by_id) == ("0", "3", "4")
+    assert tasks.left_out == 2
+
+
+def test_tasks_whose_answers_are_compared_by_their_sense_need_a_judge(tmp_path: Path) -> None:
+    evals = [
+        answer(exact_match="x"),
+        answer(fuzzy_match=["a", "b"]),
+        answer(fuzzy_match="N/A") | {"string_note": "why"},
+    ]
+    file = written(tmp_path, *(config(number, eval=each) for number, each in enumerate(evals)))
+    env = create({"tasks_file": str(file), "hosts": HOSTS})
+    assert [env.judged(str(number)) for number in range(3)] == [False, True, False]
+    checks = [load_tasks(file, HOSTS).by_id[str(number)].check for number in range(3)]
+    assert (checks[1].alike, checks[2].reason) == (("a", "b"), "why")
 
 
 def test_templates_are_held_out_whole_and_categories_are_parts_of_test(tmp_path: Path) -> None:
@@ -124,6 +138,7 @@ def test_a_category_is_the_part_of_test_about_its_site(category: str, tmp_path: 
         {"eval": {"eval_types": []}},
         {"eval": answer(nearly="x")},
         {"eval": answer(must_include="x")},
+        {"eval": answer(fuzzy_match="x")},
         {"eval": answer()},
         {"eval": {"eval_types": ["url_match"], "reference_url": "x", "url_note": "EXACT"}},
         {"eval": page(url="last", locator="", required_contents="x")},
@@ -199,6 +214,29 @@ def test_a_mistake_in_the_options_is_named(options: dict[str, Json], message: st
 )
 def test_answers_are_compared_as_webarena_does(check: dict[str, Any], said: str, right: bool) -> None:
     assert matches_answer(SuccessCheck(kinds=frozenset(("string_match",)), **check), said) is right
+
+
+STRINGS = frozenset(("string_match",))
+IMPOSSIBLE = SuccessCheck(kinds=STRINGS, unachievable=True, reason="the shop sells no cars")
+
+
+@pytest.mark.parametrize(
+    ("check", "said", "expected"),
+    [
+        (SuccessCheck(kinds=STRINGS, alike=("two hours", "by bus")), "120 minutes on a bus", ["two hours", "by bus"]),
+        (SuccessCheck(kinds=STRINGS, alike=("two hours",)), " ", []),
+        (SuccessCheck(kinds=STRINGS, exact="42"), "41", []),
+        (IMPOSSIBLE, "there are no cars here", ["the shop sells no cars"]),
+        (IMPOSSIBLE, "N/A", []),
+        (IMPOSSIBLE, "", []),
+        (SuccessCheck(kinds=STRINGS, unachievable=True), "there are none", []),
+    ],
+)
+def test_a_judge_is_asked_about_each_reference(check: SuccessCheck, said: str, expected: list[str]) -> None:
+    questions = list_questions(check, "How long?", said)
+    assert [each.evidence for each in questions] == [
+        {"task": "How long?", "expected": each, "answer": said} for each in expected
+    ]
 
 
 @pytest.mark.parametrize(
@@ -324,6 +362,24 @@ def test_a_wrong_answer_scores_0_and_no_answer_is_told_of_the_limit(site: str, t
     assert played(site, tmp_path, "stop [41]").reward == 0.0
     over = played(site, tmp_path, "wait", "wait", "qwertz", "drag [1] [2]")
     assert (over.reward, over.truncated, over.status) == (0.0, True, Status.INVALID)
+
+
+@browses
+def test_a_judge_is_asked_once_all_else_holds(site: str, tmp_path: Path) -> None:
+    check = {
+        "eval_types": ["string_match", "url_match"],
+        "reference_answers": {"fuzzy_match": ["forty-two"]},
+        "reference_url": "__SHOPPING__/lamp",
+    }
+    over = played(site, tmp_path, "click [1]", "stop [42]", eval=check)
+    asked = judge_from(over.info["judge"])
+    assert (over.reward, over.info["success"], asked.reward, asked.required) == (0.0, False, 1.0, True)
+    assert asked.questions[0].evidence == {"task": "task 0", "expected": "forty-two", "answer": "42"}
+    assert played(site, tmp_path, "stop [42]", eval=check).info == {"success": False}
+    note = answer(fuzzy_match="N/A") | {"string_note": "no cars"}
+    assert played(site, tmp_path, "stop [N/A]", eval=note).reward == 1.0
+    over = played(site, tmp_path, "stop [no cars are sold]", eval=note)
+    assert (over.reward, judge_from(over.info["judge"]).required) == (0.0, False)
 
 
 @browses

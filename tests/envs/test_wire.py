@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from agym.envs.protocol import (
     EnvSpec,
+    JudgeRequest,
     Observation,
     Reached,
     Runs,
@@ -17,11 +18,14 @@ from agym.envs.protocol import (
     Step,
     TaskInfo,
     ToolSchema,
+    YesNoQuestion,
 )
 from agym.envs.wire import (
     Fields,
     WireError,
     dump,
+    judge_from,
+    judge_to,
     load_object,
     observation_from,
     observation_to,
@@ -117,8 +121,30 @@ def test_tools_that_are_not_exactly_right_are_refused(tools: object, complaint: 
         spec_from({**json.loads(dump(spec_to(SPEC))), "tools": tools})
 
 
+def test_what_a_judge_is_asked_comes_back_as_it_was() -> None:
+    question = YesNoQuestion(text="are they alike?", evidence={"answer": "yes\nno", "expected": "no"})
+    request = JudgeRequest(questions=(question,), reward=1.0, required=False)
+    assert judge_from(sent(judge_to(request))) == request
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"questions": []}, "must hold one at least"),
+        ({"questions": ["why?"]}, "expected an object"),
+        ({"questions": [{"text": "why?", "evidence": {"answer": 1}}]}, "nothing but text"),
+        ({"reward": "1"}, "'reward' must be a number"),
+        ({"more": 1}, "unknown field 'more'"),
+    ],
+)
+def test_a_question_that_is_not_exactly_right_is_refused(change: dict[str, object], complaint: str) -> None:
+    whole = {"questions": [{"text": "why?", "evidence": {}}], "reward": 1.0, "required": True}
+    with pytest.raises(WireError, match=complaint):
+        judge_from(whole | change)
+
+
 def test_tasks_come_back_as_they_were() -> None:
-    tasks = (TaskInfo(id="a", difficulty="easy"), TaskInfo(id="b"))
+    tasks = (TaskInfo(id="a", difficulty="easy"), TaskInfo(id="b"), TaskInfo(id="c", trivial=True, judged=True))
     assert tasks_from(sent(tasks_to(tasks))) == tasks
 
 

@@ -388,6 +388,7 @@ CATALOG = Catalog(
         name: EnvironmentInfo(name=name, summary="say it", splits={"train": 5, "test": 3}, light=True)
         for name in ("echo", "other")
     }
+    | {"asking": EnvironmentInfo(name="asking", summary="say it", splits={"train": 5, "test": 3}, judged=True)}
 )
 
 
