@@ -10,6 +10,8 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,8 +20,23 @@ from .questions import Question, read_accepted, read_own_questions
 
 __all__ = ["BENCHMARKS", "find_benchmarks", "read_benchmark"]
 
-Rows: TypeAlias = Iterator[tuple[object, str, tuple[str, ...]]]
-"""An id, a question and its accepted answers."""
+Row: TypeAlias = Mapping[str, Any]
+Rows: TypeAlias = Iterator[tuple[str, Callable[[], Any]]]
+"""Each by its place in the file, such as `line 3`, and what reads it once that is known."""
+Read: TypeAlias = Callable[[Row], tuple[object, str, tuple[str, ...]] | None]
+"""An id, if the row has one, a question and its accepted answers; None where the row is to be left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """The form in which a benchmark is published."""
+
+    suffix: str
+    rows: Callable[[Path], Rows]
+    read: Callable[[Path], Read]
+    """Makes the reader of a file's rows."""
+    has: str
+    """What a row has, in words."""
 
 
 def find_benchmarks(folder: Path) -> tuple[str, ...]:
@@ -32,86 +49,202 @@ def find_benchmarks(folder: Path) -> tuple[str, ...]:
 def read_benchmark(folder: Path, name: str) -> tuple[Question, ...]:
     file = _file(folder, name)
     assert file is not None
-    if file.suffix == ".jsonl" and name != "musique":
+    if file.suffix == ".jsonl" and BENCHMARKS[name].suffix != ".jsonl":
         return read_own_questions(file, name)
-    try:
-        questions = tuple(
-            Question(id=f"{name}/{id_}", text=text, answers=answers, side="test")
-            for id_, text, answers in BENCHMARKS[name][1](file)
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadOption(f"{file} is not as {name} is published: {error!r}") from error
-    if not questions or len({question.id for question in questions}) != len(questions):
-        raise BadOption(f"{file} is not as {name} is published: no question, or an id twice")
-    return questions
+    found: dict[str, Question] = {}
+    for question in _questions(file, name):
+        if question.id in found:
+            raise BadOption(f"{file}: there are two questions '{question.id}'")
+        found[question.id] = question
+    if not found:
+        raise BadOption(f"{file} has no question of {name}")
+    return tuple(found.values())
 
 
 def _file(folder: Path, name: str) -> Path | None:
-    return next(
-        (file for suffix in (BENCHMARKS[name][0], ".jsonl") if (file := folder / f"{name}{suffix}").is_file()), None
-    )
+    suffixes = (BENCHMARKS[name].suffix, ".jsonl")
+    return next((file for suffix in suffixes if (file := folder / f"{name}{suffix}").is_file()), None)
+
+
+def _questions(file: Path, name: str) -> Iterator[Question]:
+    form = BENCHMARKS[name]
+    read, place = form.read(file), "its beginning"
+    try:
+        for number, (at, load) in enumerate(form.rows(file), start=1):
+            place = at
+            found = read(_object(load()))
+            if found is not None:
+                id_, text, answers = found
+                yield Question(
+                    id=f"{name}/{number if id_ is None else id_}", text=_text(text), answers=answers, side="test"
+                )
+    except OSError as error:
+        raise BadOption(f"{file} cannot be read: {error}") from error
+    except json.JSONDecodeError as error:
+        where = place if file.suffix == ".jsonl" else f"line {error.lineno}"
+        raise BadOption(f"{file}, {where}: not JSON, as {name} is published: {error.msg}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadOption(f"{file}, {place}: expected {form.has}, as {name} is published: {_explain(error)}") from error
+
+
+def _object(row: object) -> Row:
+    if not isinstance(row, dict):
+        raise TypeError("it is no object")
+    return row
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise TypeError("its question is no text")
+    return value
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    return "it has another form" if isinstance(error, AttributeError) else str(error)
+
+
+# --- rows ---
 
 
 def _lines(file: Path) -> Rows:
-    """NQ-open, MuSiQue: a JSON object in each line."""
+    """A JSON object in each line."""
     with file.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
-            row: Mapping[str, Any] = json.loads(line)
-            # MuSiQue's full set has questions that its paragraphs do not answer
-            if row.get("answerable", True):
-                yield row.get("id", number), row["question"], read_accepted(row)
+            if line.strip():
+                yield f"line {number}", partial(json.loads, line)
 
 
-def _triviaqa(file: Path) -> Rows:
-    for row in json.loads(file.read_text(encoding="utf-8"))["Data"]:
-        answer = row["Answer"]
-        yield (
-            row["QuestionId"],
-            row["Question"],
-            read_accepted({"answers": [answer["Value"], *answer.get("Aliases", [])]}),
-        )
+def _list(file: Path) -> Rows:
+    """A JSON list of objects."""
+    return _entries(json.loads(file.read_text(encoding="utf-8")))
 
 
-def _popqa(file: Path) -> Rows:
-    with file.open(encoding="utf-8", newline="") as lines:
-        for row in csv.DictReader(lines, delimiter="\t"):
-            yield row["id"], row["question"], read_accepted({"answers": json.loads(row["possible_answers"])})
+def _data(file: Path) -> Rows:
+    """A JSON object with such a list as its `Data`."""
+    return _entries(_object(json.loads(file.read_text(encoding="utf-8")))["Data"])
 
 
-def _hotpotqa(file: Path) -> Rows:
-    for row in json.loads(file.read_text(encoding="utf-8")):
-        yield row["_id"], row["question"], read_accepted(row)
+def _entries(listed: object) -> Rows:
+    if not isinstance(listed, list):
+        raise TypeError("it is no list")
+    for number, row in enumerate(listed, start=1):
+        yield f"entry {number}", partial(_object, row)
 
 
-def _2wikimultihop(file: Path) -> Rows:
-    aliases = _aliases(file.with_name("id_aliases.json"))
-    for row in json.loads(file.read_text(encoding="utf-8")):
+def _table(delimiter: str) -> Callable[[Path], Rows]:
+    """A table with names of its columns in the first line."""
+
+    def rows(file: Path) -> Rows:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            reader = csv.DictReader(lines, delimiter=delimiter, strict=True)
+            for row in reader:
+                yield f"line {reader.line_num}", partial(dict, row)
+
+    return rows
+
+
+# --- each benchmark ---
+
+
+def _read_plain(row: Row) -> tuple[object, str, tuple[str, ...]]:
+    return row.get("id"), row["question"], read_accepted(row)
+
+
+def _read_musique(row: Row) -> tuple[object, str, tuple[str, ...]] | None:
+    """The full set has questions that their paragraphs do not answer."""
+    return (row["id"], row["question"], read_accepted(row)) if row.get("answerable", True) else None
+
+
+def _read_triviaqa(row: Row) -> tuple[object, str, tuple[str, ...]]:
+    answer = _object(row["Answer"])
+    accepted = [answer["Value"], *answer.get("Aliases", []), *answer.get("HumanAnswers", [])]
+    return row["QuestionId"], row["Question"], read_accepted({"answers": accepted})
+
+
+def _read_popqa(row: Row) -> tuple[object, str, tuple[str, ...]]:
+    try:
+        listed = json.loads(row["possible_answers"] or "null")
+    except json.JSONDecodeError:
+        listed = None
+    if not isinstance(listed, list):
+        raise TypeError("its 'possible_answers' are no list")
+    return row["id"], row["question"], read_accepted({"answers": listed})
+
+
+def _read_hotpotqa(row: Row) -> tuple[object, str, tuple[str, ...]]:
+    return row["_id"], row["question"], read_accepted({"answer": row["answer"]})
+
+
+def _make_2wikimultihop(file: Path) -> Read:
+    aliases = _read_aliases(file.with_name("id_aliases.json"))
+
+    def read(row: Row) -> tuple[object, str, tuple[str, ...]]:
         accepted = [row["answer"], *aliases.get(str(row.get("answer_id")), ())]
-        yield row["_id"], row["question"], read_accepted({"answers": accepted})
+        return row["_id"], row["question"], read_accepted({"answers": accepted})
+
+    return read
 
 
-def _aliases(file: Path) -> Mapping[str, list[str]]:
+def _read_aliases(file: Path) -> Mapping[str, list[str]]:
     """Other names of an answer, and of those who live there."""
     if not file.is_file():
         return {}
-    with file.open(encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines if line.strip()]
-    return {row["Q_id"]: [*row["aliases"], *row["demonyms"]] for row in rows}
+    found: dict[str, list[str]] = {}
+    for place, load in _lines(file):
+        try:
+            row = _object(load())
+            found[row["Q_id"]] = [*row["aliases"], *row["demonyms"]]
+        except (ValueError, KeyError, TypeError) as error:
+            expected = "expected an object with 'Q_id', 'aliases' and 'demonyms'"
+            raise BadOption(f"{file}, {place}: {expected}: {_explain(error)}") from error
+    return found
 
 
-def _bamboogle(file: Path) -> Rows:
-    with file.open(encoding="utf-8-sig", newline="") as lines:
-        for number, row in enumerate(csv.DictReader(lines), start=1):
-            yield number, row["Question"], read_accepted({"answers": [row["Answer"]]})
+def _read_bamboogle(row: Row) -> tuple[object, str, tuple[str, ...]]:
+    return None, row["Question"], read_accepted({"answer": row["Answer"]})
 
 
-BENCHMARKS: Mapping[str, tuple[str, Callable[[Path], Rows]]] = {
-    "nq": (".jsonl", _lines),
-    "triviaqa": (".json", _triviaqa),
-    "popqa": (".tsv", _popqa),
-    "hotpotqa": (".json", _hotpotqa),
-    "2wikimultihop": (".json", _2wikimultihop),
-    "musique": (".jsonl", _lines),
-    "bamboogle": (".csv", _bamboogle),
+def _always(read: Read) -> Callable[[Path], Read]:
+    return lambda file: read
+
+
+BENCHMARKS: Mapping[str, Published] = {
+    "nq": Published(
+        suffix=".jsonl", rows=_lines, read=_always(_read_plain), has="an object with 'question' and 'answer'"
+    ),
+    "triviaqa": Published(
+        suffix=".json",
+        rows=_data,
+        read=_always(_read_triviaqa),
+        has="an object whose 'Data' lists 'QuestionId', 'Question' and an 'Answer' with 'Value' and 'Aliases'",
+    ),
+    "popqa": Published(
+        suffix=".tsv",
+        rows=_table("\t"),
+        read=_always(_read_popqa),
+        has="the columns 'id', 'question' and 'possible_answers', a JSON list",
+    ),
+    "hotpotqa": Published(
+        suffix=".json",
+        rows=_list,
+        read=_always(_read_hotpotqa),
+        has="a list of objects with '_id', 'question' and 'answer'",
+    ),
+    "2wikimultihop": Published(
+        suffix=".json",
+        rows=_list,
+        read=_make_2wikimultihop,
+        has="a list of objects with '_id', 'question' and 'answer'",
+    ),
+    "musique": Published(
+        suffix=".jsonl",
+        rows=_lines,
+        read=_always(_read_musique),
+        has="an object with 'id', 'question', 'answer' and 'answer_aliases'",
+    ),
+    "bamboogle": Published(
+        suffix=".csv", rows=_table(","), read=_always(_read_bamboogle), has="the columns 'Question' and 'Answer'"
+    ),
 }
-"""How a published file's name ends, and what reads it."""

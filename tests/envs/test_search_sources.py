@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 
 import httpx
@@ -123,29 +125,127 @@ def test_an_encoder_needs_vectors_beside_the_corpus(tmp_path: Path) -> None:
 
 # --- benchmarks ----------------------------------------------------------------------------------------------------
 
-HOTPOT = [{"_id": "5a8b", "question": "Q?", "answer": "A", "type": "bridge", "supporting_facts": [], "context": []}]
-TRIVIA = {"Data": [{"QuestionId": "tc_1", "Question": "Q?", "Answer": {"Value": "A", "Aliases": ["A", "AA"]}}]}
-MUSIQUE = {"id": "2hop__1_2", "question": "Q?", "answer": "A", "answer_aliases": ["AA"], "answerable": True}
-POPQA = 'id\tsubj\tquestion\tpossible_answers\n42\tX\tQ?\t"[""A"", ""AA""]"\n'
+Q = "Which river runs through the town where the lamp was made?"
+CONTEXT = [["The lamp", ["It was made in Ostheim.", " It is green."]], ["Ostheim", ["The Alder runs through it."]]]
+HOTPOT = {
+    "_id": "5a8b57f25542995d1e6f1371",
+    "answer": "Alder",
+    "question": Q,
+    "supporting_facts": [["The lamp", 0], ["Ostheim", 0]],
+    "context": CONTEXT,
+    "type": "bridge",
+    "level": "hard",
+}
+WIKI = {
+    "_id": "13f5ad2c088c11ebbd6fac1f6bf848b6",
+    "type": "compositional",
+    "question": Q,
+    "context": CONTEXT,
+    "entity_ids": "Q11_Q12",
+    "supporting_facts": [["The lamp", 0], ["Ostheim", 0]],
+    "evidences": [["The lamp", "made in", "Ostheim"], ["Ostheim", "river", "Alder"]],
+    "answer": "Alder",
+    "evidences_id": [["Q11", "P1", "Q12"], ["Q12", "P2", "Q13"]],
+    "answer_id": "Q13",
+}
+TRIVIA = {
+    "Data": [
+        {
+            "Answer": {
+                "Aliases": ["Alder", "River Alder"],
+                "MatchedWikiEntityName": "Alder",
+                "NormalizedAliases": ["alder", "river alder"],
+                "NormalizedMatchedWikiEntityName": "alder",
+                "NormalizedValue": "alder",
+                "Type": "WikipediaEntity",
+                "Value": "Alder",
+            },
+            "EntityPages": [{"DocSource": "TagMe", "Filename": "Alder.txt", "Title": "Alder"}],
+            "Question": Q,
+            "QuestionId": "tc_1",
+            "QuestionSource": "http://example.org/",
+            "SearchResults": [],
+        }
+    ],
+    "Domain": "Web",
+    "VerifiedEval": False,
+    "Version": 1.0,
+}
+MUSIQUE = {
+    "id": "2hop__11_12",
+    "paragraphs": [
+        {"idx": 0, "title": "The lamp", "paragraph_text": "It was made in Ostheim.", "is_supporting": True},
+        {"idx": 1, "title": "Ostheim", "paragraph_text": "The Alder runs through it.", "is_supporting": True},
+    ],
+    "question": Q,
+    "question_decomposition": [
+        {"id": 11, "question": "The lamp >> made in", "answer": "Ostheim", "paragraph_support_idx": 0},
+        {"id": 12, "question": "Which river runs through #1?", "answer": "Alder", "paragraph_support_idx": 1},
+    ],
+    "answer": "Alder",
+    "answer_aliases": ["River Alder"],
+    "answerable": True,
+}
+POPQA = {
+    "id": "4222362",
+    "subj": "Ostheim",
+    "prop": "river",
+    "obj": "Alder",
+    "subj_id": "11",
+    "prop_id": "22",
+    "obj_id": "33",
+    "s_aliases": '["Ostheim on Alder"]',
+    "o_aliases": '["River Alder"]',
+    "s_uri": "http://example.org/Q11",
+    "o_uri": "http://example.org/Q13",
+    "s_wiki_title": "Ostheim",
+    "o_wiki_title": "Alder",
+    "s_pop": "142",
+    "o_pop": "25692",
+    "question": Q,
+    "possible_answers": '["Alder", "River Alder"]',
+}
+
+
+def table(row: Mapping[str, str], delimiter: str) -> str:
+    text = StringIO()
+    writer = csv.DictWriter(text, list(row), delimiter=delimiter)
+    writer.writeheader()
+    writer.writerow(row)
+    return text.getvalue()
+
+
+def in_lines(*rows: Mapping[str, object]) -> str:
+    return "".join(f"{json.dumps(row)}\n" for row in rows)
+
+
 PUBLISHED: dict[str, tuple[dict[str, str], str, tuple[str, ...]]] = {
-    "nq": ({"nq.jsonl": '{"question": "Q?", "answer": ["A", "AA"]}\n'}, "nq/1", ("A", "AA")),
-    "triviaqa": ({"triviaqa.json": json.dumps(TRIVIA)}, "triviaqa/tc_1", ("A", "AA")),
-    "popqa": ({"popqa.tsv": POPQA}, "popqa/42", ("A", "AA")),
-    "hotpotqa": ({"hotpotqa.json": json.dumps(HOTPOT)}, "hotpotqa/5a8b", ("A",)),
+    "nq": (
+        {"nq.jsonl": in_lines({"question": Q, "answer": ["Alder", "River Alder"]})},
+        "nq/1",
+        ("Alder", "River Alder"),
+    ),
+    "triviaqa": ({"triviaqa.json": json.dumps(TRIVIA, indent=4)}, "triviaqa/tc_1", ("Alder", "River Alder")),
+    "popqa": ({"popqa.tsv": table(POPQA, "\t")}, "popqa/4222362", ("Alder", "River Alder")),
+    "hotpotqa": ({"hotpotqa.json": json.dumps([HOTPOT])}, f"hotpotqa/{HOTPOT['_id']}", ("Alder",)),
     "2wikimultihop": (
         {
-            "2wikimultihop.json": json.dumps([{**HOTPOT[0], "answer_id": "Q1", "evidences": []}]),
-            "id_aliases.json": '{"Q_id": "Q1", "aliases": ["AA"], "demonyms": ["AAA"]}\n',
+            "2wikimultihop.json": json.dumps([WIKI]),
+            "id_aliases.json": in_lines({"Q_id": "Q13", "aliases": ["River Alder"], "demonyms": ["Alderman"]}),
         },
-        "2wikimultihop/5a8b",
-        ("A", "AA", "AAA"),
+        f"2wikimultihop/{WIKI['_id']}",
+        ("Alder", "River Alder", "Alderman"),
     ),
     "musique": (
-        {"musique.jsonl": "".join(f"{json.dumps(row)}\n" for row in (MUSIQUE, {**MUSIQUE, "answerable": False}))},
-        "musique/2hop__1_2",
-        ("A", "AA"),
+        {"musique.jsonl": in_lines(MUSIQUE, {**MUSIQUE, "id": "2hop__11_13", "answerable": False})},
+        "musique/2hop__11_12",
+        ("Alder", "River Alder"),
     ),
-    "bamboogle": ({"bamboogle.csv": '\ufeffQuestion,Answer\n"Q?","A"\n'}, "bamboogle/1", ("A",)),
+    "bamboogle": (
+        {"bamboogle.csv": "\ufeff" + table({"Question": Q, "Answer": "Alder"}, ",")},
+        "bamboogle/1",
+        ("Alder",),
+    ),
 }
 
 
@@ -158,7 +258,7 @@ def test_a_benchmark_is_read_as_it_is_published(name: str, tmp_path: Path) -> No
     assert env.spec.splits == ("train", "test", "hop1", "hop2", name)
     assert env.tasks(name) == (task,)
     for answer in answers:
-        assert env.reset(task, 0).text == "Question: Q?"
+        assert env.reset(task, 0).text == f"Question: {Q}"
         assert env.step(f"answer {answer}").reward == 1.0
     env.reset(task, 0)
     assert env.step("answer B").reward == 0.0
@@ -167,15 +267,15 @@ def test_a_benchmark_is_read_as_it_is_published(name: str, tmp_path: Path) -> No
 def test_what_ends_a_line_elsewhere_may_stand_in_an_alias(tmp_path: Path) -> None:
     texts, task, _ = PUBLISHED["2wikimultihop"]
     for file, text in texts.items():
-        (tmp_path / file).write_text(text.replace("AAA", "AAA\u2028B"), encoding="utf-8")
+        (tmp_path / file).write_text(text.replace("Alderman", "Alder\\u2028man"), encoding="utf-8")
     env = create({"benchmarks": str(tmp_path)})
     env.reset(task, 0)
-    assert env.step("answer AAA B").reward == 1.0
+    assert env.step("answer alder man").reward == 1.0
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_any_benchmark_may_be_in_the_form_that_they_share(name: str, tmp_path: Path) -> None:
-    row = {"id": f"{name}_0", "question": "Q?", "golden_answers": ["A", "AA"]}
+    row = {"id": f"{name}_0", "question": "Q?", "golden_answers": ["A", "AA"], "metadata": {"type": "bridge"}}
     (tmp_path / f"{name}.jsonl").write_text(f"{json.dumps(row)}\n")
     env = create({"benchmarks": str(tmp_path)})
     assert env.tasks(name) == (f"{name}/{name}_0",)
@@ -183,10 +283,44 @@ def test_any_benchmark_may_be_in_the_form_that_they_share(name: str, tmp_path: P
     assert env.step("answer aa").reward == 1.0
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_a_file_that_is_something_else_is_refused(name: str, tmp_path: Path) -> None:
-    (tmp_path / next(iter(PUBLISHED[name][0]))).write_text('{"x": 1}\n')
-    with pytest.raises(BadOption, match=name):
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        (
+            "nq.jsonl",
+            in_lines({"question": Q, "answer": ["A"]}, {"x": 1}),
+            "line 2: expected an object with 'question'",
+        ),
+        ("nq.jsonl", '\n{"question": \n', "line 2: not JSON"),
+        ("nq.jsonl", in_lines({"question": " ", "answer": ["A"]}), "line 1: .*its question is no text"),
+        ("nq.jsonl", in_lines({"question": Q, "answer": []}), "line 1: .*no answer is accepted"),
+        ("nq.jsonl", "", "has no question of nq"),
+        ("triviaqa.json", '{"Data": [{"Question": "Q?", "QuestionId": "1"}]}', "entry 1: .*'Answer' is missing"),
+        ("triviaqa.json", "[]", "its beginning: expected an object whose 'Data' lists .*: it is no object"),
+        ("triviaqa.json", '{\n"Data": [\n', "line 3: not JSON"),
+        ("popqa.tsv", table({**POPQA, "possible_answers": "Alder"}, "\t"), "line 2: .*'possible_answers', a JSON list"),
+        (
+            "popqa.tsv",
+            table(POPQA, ","),
+            "line 2: expected the columns 'id', 'question'.*'possible_answers' is missing",
+        ),
+        ("hotpotqa.json", json.dumps([HOTPOT, {"_id": "2", "question": Q}]), "entry 2: .*'answer' is missing"),
+        ("hotpotqa.json", json.dumps([HOTPOT, HOTPOT]), "there are two questions 'hotpotqa/5a8b57f25542995d1e6f1371'"),
+        ("2wikimultihop.json", json.dumps(WIKI), "its beginning: expected a list of objects.*it is no list"),
+        ("musique.jsonl", in_lines(MUSIQUE) + '["x"]\n', "line 2: .*'answer_aliases'.*it is no object"),
+        ("bamboogle.csv", "question,answer\nQ?,A\n", "line 2: expected the columns 'Question' and 'Answer'"),
+    ],
+)
+def test_a_file_of_another_form_is_refused_with_its_place(file: str, text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / file).write_text(text, encoding="utf-8")
+    with pytest.raises(BadOption, match=f"{file}.*{message}"):
+        create({"benchmarks": str(tmp_path)})
+
+
+def test_a_file_of_aliases_of_another_form_is_refused_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "2wikimultihop.json").write_text(json.dumps([WIKI]))
+    (tmp_path / "id_aliases.json").write_text(in_lines({"Q_id": "Q13", "aliases": []}))
+    with pytest.raises(BadOption, match=r"id_aliases.json, line 1: expected .*'demonyms': 'demonyms' is missing"):
         create({"benchmarks": str(tmp_path)})
 
 
