@@ -9,17 +9,20 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 from ..errors import EnvFault, EpisodeOver, NotInstalled, UnknownTask
 from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
-from .grading import grade
+from .folders import TaskFolder, read_folder
+from .grading import can_test, grade
 from .jail.trees import encode_files
 from .options import ShellOptions
 from .tasks import ShellTask, list_ids, load_task
 from .terminal import Limits, Result, Terminal, explain_unavailable
-from .texts import DONE, PROMPT, show_result
+from .texts import DONE, PROMPT, PROMPT_OF_FOLDERS, show_result
 
 __all__ = ["SPEC", "Shell", "create"]
 
@@ -57,6 +60,12 @@ class Shell(Env):
             output_bytes=self._options.output_chars,
         )
         self._episode: _Episode | None = None
+        self._folder: TaskFolder | None = None
+        if self._options.tasks_folder:
+            if not can_test():
+                raise NotInstalled("tasks in folders are graded by pytest: pip install pytest")
+            self._folder = read_folder(Path(self._options.tasks_folder).expanduser())
+            self.spec = replace(SPEC, prompt=PROMPT_OF_FOLDERS, max_turns=self._options.max_steps)
 
     def describe(self) -> EnvSpec:
         """The spec; refused, before any episode, where no terminal can be started."""
@@ -68,12 +77,18 @@ class Shell(Env):
 
     def tasks(self, split: str) -> tuple[str, ...]:
         self.check_split(split)
+        if self._folder is not None:
+            return tuple(self._folder.splits[split])
         return list_ids(self._options.groups, held_out=_HELD_OUT[split])
 
     def difficulty(self, task: str) -> str:
         return self._find(task).group
 
     def _find(self, task: str) -> ShellTask:
+        if self._folder is not None:
+            if (known := self._folder.find(task)) is None:
+                raise UnknownTask(f"there is no task '{task[:60]}' in {self._options.tasks_folder} that can be played")
+            return known
         found = load_task(task)
         if found.group not in self._options.groups:
             raise UnknownTask(f"shell has no task '{task[:60]}' in the groups {', '.join(self._options.groups)}")
@@ -84,8 +99,9 @@ class Shell(Env):
     def reset(self, task: str, seed: int) -> Observation:
         found = self._find(task)
         self.end()
-        self._episode = _Episode(found, self._limits)
-        return Observation(text=f"{found.goal}\nFiles: {', '.join(sorted(found.files))}")
+        self._episode = _Episode(found, self._limits, self._options.tests_s)
+        where = f"You are in {found.work}." if self._folder else f"Files: {', '.join(sorted(found.files))}"
+        return Observation(text=f"{found.goal}\n{where}")
 
     def step(self, action: str) -> Step:
         episode = self._episode
@@ -117,8 +133,9 @@ class Shell(Env):
 
     # --- demonstrations ---
 
-    def expert(self, task: str, seed: int) -> tuple[str, ...]:
-        return (*self._find(task).solution, DONE)
+    def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
+        solution = self._find(task).solution
+        return (*solution, DONE) if solution else None
 
     def advice(self) -> str | None:
         return None if self._episode is None else self._episode.advice()
@@ -129,21 +146,23 @@ class Shell(Env):
 
     def corpus(self) -> Iterator[str]:
         """The guide, and training's tasks with their files and solutions."""
-        yield SPEC.prompt
-        for task in map(load_task, self.tasks("train")):
-            yield from (task.goal, *task.files, *task.files.values(), *task.solution)
+        yield self.spec.prompt
+        for task in map(self._find, self.tasks("train")):
+            texts = (data if isinstance(data, str) else data.decode("utf-8", "replace") for data in task.files.values())
+            yield from (task.goal, *task.files, *texts, *task.solution)
 
 
 class _Episode:
-    def __init__(self, task: ShellTask, limits: Limits) -> None:
+    def __init__(self, task: ShellTask, limits: Limits, tests_s: float) -> None:
         self._task = task
         self._limits = limits
+        self._tests_s = tests_s
         self._num_steps = 0
         self._seconds = 0.0
         self._cpu_s = 0.0
-        self._plan: list[str] | None = [*task.solution, DONE]
+        self._plan: list[str] | None = [*task.solution, DONE] if task.solution else None
         """What of the solution is left; None once the agent went a way of its own."""
-        self._terminal = Terminal(limits)
+        self._terminal = Terminal(limits, task.work)
         try:
             self._begin()
         except BaseException:
@@ -185,7 +204,7 @@ class _Episode:
     def score(self) -> float:
         entries = self._terminal.get()
         self.close()
-        return float(entries is not None and grade(self._task, entries, self._limits))
+        return float(entries is not None and grade(self._task, entries, self._limits, self._tests_s))
 
     def close(self) -> None:
         self._terminal.close()

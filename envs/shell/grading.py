@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
+from ..errors import EnvFault
 from .jail.trees import encode_files, read_entry
-from .tasks import FileIs, Prints, ShellTask
-from .terminal import Limits, Terminal
+from .tasks import FileIs, Passes, Prints, ShellTask
+from .terminal import TESTS, Limits, Terminal
 
-__all__ = ["grade"]
+__all__ = ["can_test", "grade"]
 
 Entries = Sequence[Mapping[str, Any]]
 
@@ -23,17 +25,53 @@ _CHECK_S = 4.0
 _ALL_S = 12.0
 """Time of all commands together, so that an answer comes before a player gives up."""
 _OUTPUT = 100_000
+_PYTEST_FOLDER = "/opt/pytest"
+_PYTEST = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "exceptiongroup", "py")
+"""Packages that pytest is made of."""
 _GIT_KEPT = ("HEAD", "MERGE_HEAD", "index", "logs", "objects", "packed-refs", "refs")
 """What of a repository is history; its settings, hooks and filters could run programs in the name of git."""
 _GIT_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n"
 
 
-def grade(task: ShellTask, entries: Entries, limits: Limits) -> bool:
-    """Whether all checks of a task hold for a work folder."""
+def can_test() -> bool:
+    """Whether pytest is installed, which `Passes` is for."""
+    return find_spec("pytest") is not None
+
+
+def grade(task: ShellTask, entries: Entries, limits: Limits, tests_s: float) -> bool:
+    """Whether all checks of a task hold for a work folder; tests have so many seconds."""
     if not all(_holds(check, entries) for check in task.checks if isinstance(check, FileIs)):
         return False
     commands = [check for check in task.checks if isinstance(check, Prints)]
-    return not commands or _try_commands(commands, entries, limits)
+    if commands and not _try_commands(commands, entries, limits):
+        return False
+    slow = replace(limits, command_s=tests_s, output_bytes=_OUTPUT)
+    return all(_passes(check, task.work, entries, slow) for check in task.checks if isinstance(check, Passes))
+
+
+def _passes(check: Passes, work: str, entries: Entries, limits: Limits) -> bool:
+    """Whether tests pass in a jail in which pytest is seen, of this process's own installation."""
+    shown = dict(_list_pytest())
+    terminal = Terminal(limits, work, shown, (TESTS,))
+    try:
+        if terminal.put(json.dumps(_clean(entries)).encode()):
+            return False
+        if trouble := terminal.put(encode_files(check.files), TESTS):
+            raise EnvFault(f"tests cannot be written: {trouble}")
+        result = terminal.run(check.command, fresh=True)
+        return result.ended == "exit" and result.code == 0
+    finally:
+        terminal.close()
+
+
+def _list_pytest() -> Iterator[tuple[str, str]]:
+    """Where each part of pytest is seen inside, and where it is: a folder, or one file."""
+    for name in _PYTEST:
+        spec = find_spec(name)
+        if spec is not None and spec.submodule_search_locations:
+            yield f"{_PYTEST_FOLDER}/{name}", spec.submodule_search_locations[0]
+        elif spec is not None and spec.origin:
+            yield f"{_PYTEST_FOLDER}/{name}.py", spec.origin
 
 
 def _holds(check: FileIs, entries: Entries) -> bool:

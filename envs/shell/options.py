@@ -11,6 +11,10 @@ __all__ = ["GROUPS", "ShellOptions"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellOptions:
+    tasks_folder: str = ""
+    """Folder of task folders that others wrote; the shipped tasks if none is given."""
+    tests_s: float = 30.0
+    """Seconds of the tests of such a task."""
     groups: tuple[str, ...] = GROUPS
     """Tasks of these groups only, in every split."""
     max_steps: int = 20

@@ -20,10 +20,13 @@ from typing import Any
 
 from ..errors import EnvFault, FaultKind
 from .jail.frames import read_frame, write_frame
+from .tasks import WORK
 
-__all__ = ["ENVIRON", "WORK", "Limits", "Result", "Terminal", "explain_unavailable"]
+__all__ = ["ENVIRON", "TESTS", "Limits", "Result", "Terminal", "explain_unavailable"]
 
-WORK = "/repo"
+TESTS = "/tests"
+"""The folder for what grades."""
+
 _START_S = 120.0
 """To start an interpreter, on a machine that is busy."""
 _GRACE_S = 60.0
@@ -37,7 +40,6 @@ _ROOT_FOLDERS = ("bin", "lib", "lib32", "lib64", "libx32", "sbin")
 _PYTHON = "opt/python"
 """Where the interpreter is that runs this, should the system have none."""
 _FILES = {
-    "etc/passwd": f"agent:x:1000:1000:agent:{WORK}:/bin/bash\nnobody:x:65534:65534:nobody:/:/bin/false\n",
     "etc/group": "agent:x:1000:\nnogroup:x:65534:\n",
     "etc/hosts": "127.0.0.1 localhost\n",
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
@@ -98,8 +100,13 @@ class Result:
 class Terminal:
     """A jail and its process; `EnvFault` where it cannot be started, or ends by itself."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(
+        self, limits: Limits, work: str = WORK, shown: Mapping[str, str] | None = None, writable: Sequence[str] = ()
+    ) -> None:
+        """A command begins in the folder `work`. `shown` are further folders, read-only, by where they are seen;
+        `writable` are empty ones."""
         self._limits = limits
+        self._work = work
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-B", "-X", "utf8", "-c", _PROGRAM],
             stdin=subprocess.PIPE,
@@ -110,7 +117,7 @@ class Terminal:
             start_new_session=True,
         )
         try:
-            answer, _ = self._ask(_configure(limits), b"", _START_S)
+            answer, _ = self._ask(_configure(limits, (work, "/tmp", *writable), shown or {}), b"", _START_S)
             if "error" in answer:
                 raise EnvFault(
                     f"no terminal can be started here: {answer['error']}; envs/shell/README.md says what it takes"
@@ -129,14 +136,15 @@ class Terminal:
         facts = {name: answer[name] for name in ("code", "ended", "head", "left_out", "cpu_s")}
         return Result(output=output, **facts)
 
-    def put(self, packed: bytes) -> str:
-        """Write files, packed as in `jail.trees`, into the work folder; return what went wrong, if anything."""
-        answer, _ = self._ask({"op": "put", "folder": WORK}, packed, _GRACE_S)
+    def put(self, packed: bytes, folder: str = "") -> str:
+        """Write files, packed as in `jail.trees`, into a folder, that of the work if none is named; return what went
+        wrong, if anything."""
+        answer, _ = self._ask({"op": "put", "folder": folder or self._work}, packed, _GRACE_S)
         return str(answer.get("error", ""))
 
     def get(self) -> Sequence[Mapping[str, Any]] | None:
         """End all processes and take out the work folder; None where it is too large to be looked at."""
-        answer, packed = self._ask({"op": "get", "folder": WORK, "bytes": self._limits.disk_bytes}, b"", _GRACE_S)
+        answer, packed = self._ask({"op": "get", "folder": self._work, "bytes": self._limits.disk_bytes}, b"", _GRACE_S)
         return None if "error" in answer else json.loads(packed)
 
     def close(self) -> None:
@@ -178,8 +186,11 @@ def _deadline(fd: int, timeout_s: float) -> Callable[[], None]:
     return wait
 
 
-def _configure(limits: Limits) -> dict[str, Any]:
+def _configure(limits: Limits, writable: Sequence[str], shown: Mapping[str, str]) -> dict[str, Any]:
+    work = writable[0]
+    passwd = f"agent:x:1000:1000:agent:{work}:/bin/bash\nnobody:x:65534:65534:nobody:/:/bin/false\n"
     binds = {path: path.lstrip("/") for path in _SYSTEM if os.path.exists(path)}
+    binds |= {path: inside.lstrip("/") for inside, path in shown.items()}
     if not Path(sys.base_prefix).is_relative_to("/usr"):
         binds[sys.base_prefix] = _PYTHON
     links = {}
@@ -191,11 +202,13 @@ def _configure(limits: Limits) -> dict[str, Any]:
     return {
         "binds": binds,
         "links": links,
-        "files": _FILES,
+        "files": {"etc/passwd": passwd, **_FILES},
+        "work": work,
+        "scratch": [each.lstrip("/") for each in writable],
         "scratch_bytes": limits.disk_bytes,
         "scratch_files": limits.files,
         "memory_bytes": limits.memory_bytes,
-        "environ": ENVIRON,
+        "environ": {**ENVIRON, "HOME": work},
         "limits": {
             "RLIMIT_AS": 2 * limits.memory_bytes,
             "RLIMIT_CORE": 0,

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 
-from .terminal import WORK, Result
+from .tasks import WORK
+from .terminal import Result
 
-__all__ = ["DONE", "PROMPT", "show_result"]
+__all__ = ["DONE", "PROMPT", "PROMPT_OF_FOLDERS", "show_result"]
 
 DONE = "done"
 PROMPT = f"""You work in a terminal, in the folder {WORK}. Each turn, give one command for bash and nothing else; you \
 see what it prints. Folder and variables are kept from one command to the next. There is no network, and nobody to \
 answer a program's questions. When the task is solved, write {DONE}."""
+PROMPT_OF_FOLDERS = PROMPT.replace(f", in the folder {WORK}", "")
+"""The guide where each task says its folder."""
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

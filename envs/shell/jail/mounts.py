@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .libc import call_kernel, mount, set_mount_flags, unmount
@@ -47,7 +47,7 @@ def build_root(config: Mapping[str, Any], sources: Mapping[str, int]) -> None:
     """Build the new root and move into it; what is outside is then gone."""
     mount("root", _BASE, "tmpfs", _NOSUID | _NODEV, "size=1m,nr_inodes=512,mode=755")
     os.chdir(_BASE)
-    for folder in ("dev", "etc", "proc", "repo", "tmp"):
+    for folder in ("dev", "etc", "proc", *config["scratch"]):
         os.mkdir(folder)
     for inside, fd in sources.items():
         _attach(inside, fd)
@@ -57,7 +57,7 @@ def build_root(config: Mapping[str, Any], sources: Mapping[str, int]) -> None:
     # of other processes nothing is seen, and of the kernel nothing but one's own processes
     mount("proc", "proc", "proc", _NOSUID | _NODEV | _NOEXEC, "subset=pid")
     set_mount_flags("proc", 1)
-    _mount_scratch(config["scratch_bytes"], config["scratch_files"])
+    _mount_scratch(config["scratch"], config["scratch_bytes"], config["scratch_files"])
     _enter()
 
 
@@ -79,11 +79,11 @@ def _write_files(files: Mapping[str, str]) -> None:
             file.write(text)
 
 
-def _mount_scratch(size: int, files: int) -> None:
-    """Mount one memory for the agent's folder and for temporary files, so that one limit holds for both."""
+def _mount_scratch(folders: Sequence[str], size: int, files: int) -> None:
+    """Mount one memory for all folders that can be written to, so that one limit holds for them together."""
     os.mkdir("scratch")
     mount("scratch", "scratch", "tmpfs", _NOSUID | _NODEV, f"size={size},nr_inodes={files},mode=755")
-    for folder in ("repo", "tmp"):
+    for folder in folders:
         os.mkdir(f"scratch/{folder}")
         mount(f"scratch/{folder}", folder, None, _BIND)
     unmount("scratch", _DETACH)

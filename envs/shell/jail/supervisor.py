@@ -165,7 +165,7 @@ class _Supervisor:
             signal.signal(ignored, signal.SIG_DFL)
         for name, value in self._config["limits"].items():
             _limit(getattr(resource, name), value)
-        os.chdir("/repo")
+        os.chdir(self._config["work"])
         # from then on the state holds what is left of them
         environ = self._config["environ"] if state is None else {}
         words = ("bash", "--noprofile", "--norc", "-c", _SCRIPT, "bash", os.fsdecode(command))

@@ -8,9 +8,20 @@ from dataclasses import replace
 from ...errors import UnknownTask
 from ...protocol import parse_numbered
 from . import data, find, fix, git, testing
-from .task import Draw, FileIs, Prints, ShellTask
+from .task import WORK, Draw, FileIs, Passes, Prints, ShellTask
 
-__all__ = ["GROUPS", "KINDS", "NUM_PER_KIND", "FileIs", "Prints", "ShellTask", "list_ids", "load_task"]
+__all__ = [
+    "GROUPS",
+    "KINDS",
+    "NUM_PER_KIND",
+    "WORK",
+    "FileIs",
+    "Passes",
+    "Prints",
+    "ShellTask",
+    "list_ids",
+    "load_task",
+]
 
 NUM_PER_KIND = 15
 _HELD_OUT = 3

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-__all__ = ["Draw", "FileIs", "Prints", "ShellTask", "call_python", "quote_json"]
+__all__ = ["WORK", "Draw", "FileIs", "Passes", "Prints", "ShellTask", "call_python", "quote_json"]
+
+WORK = "/repo"
 
 _WORDS = (
     "amber anchor apple arrow ash badge basin beacon birch bolt brick bridge bronze cabin canal candle canyon cedar "
@@ -43,16 +45,27 @@ class FileIs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Passes:
+    """Tests that must pass on what the agent has left: a command, which ends with 0 where they do."""
+
+    command: str
+    files: Mapping[str, bytes]
+    """Below `/tests`; the agent has not seen them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShellTask:
     goal: str
-    files: Mapping[str, str]
+    files: Mapping[str, str | bytes]
     solution: tuple[str, ...]
     """Commands that solve it."""
-    checks: tuple[Prints | FileIs, ...]
+    checks: tuple[Prints | FileIs | Passes, ...]
     setup: str = ""
     """Commands that are run before the agent comes."""
     id: str = ""
     group: str = ""
+    work: str = WORK
+    """The folder it is worked in."""
 
 
 class Draw:

@@ -1,0 +1,10 @@
+"""Folders of tasks that others wrote, for terminal-bench, Harbor or in the manner of SWE-bench.
+
+`read_folder` -> tasks by id, and why others are left out. Of a task's image only what is copied into it is made here.
+"""
+
+from __future__ import annotations
+
+from .reader import TaskFolder, read_folder
+
+__all__ = ["TaskFolder", "read_folder"]

@@ -1,0 +1,377 @@
+"""Folders of tasks for terminal-bench, for Harbor and in the manner of SWE-bench: what is played and what is not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from agym.envs.errors import BadOption, UnknownTask
+from agym.envs.protocol import Step
+from agym.envs.shell import Shell, create
+from agym.envs.shell.folders.__main__ import main
+from agym.envs.shell.terminal import explain_unavailable
+from agym.envs.shell.texts import DONE
+
+needs_jail = pytest.mark.skipif(
+    explain_unavailable() is not None, reason=f"no terminal can be started here: {explain_unavailable()}"
+)
+
+YAML = """\
+# a mark that tells training data apart
+instruction: |-
+  Write the largest number of numbers.txt to /app/largest.txt.
+author_name: anonymous
+author_email: anonymous
+difficulty: easy
+category: file-operations
+tags: [text]
+parser_name: pytest
+max_agent_timeout_sec: 360.0
+max_test_timeout_sec: 60.0
+run_tests_in_same_shell: false
+"""
+DOCKERFILE = """\
+FROM ghcr.io/laude-institute/t-bench/ubuntu-24-04:20250624
+# what is looked on with
+RUN apt-get update && \\
+    apt-get install -y --no-install-recommends tmux asciinema && rm -rf /var/lib/apt/lists/*
+COPY data/ /app/
+COPY extra.txt ./notes/first.txt
+RUN mkdir -p notes/old && chmod 600 numbers.txt
+"""
+COMPOSE = """\
+services:
+  client:
+    build: {dockerfile: Dockerfile}
+    image: ${T_BENCH_TASK_DOCKER_CLIENT_IMAGE_NAME}
+    command: ["sh", "-c", "sleep infinity"]
+"""
+RUN_TESTS = """\
+#!/bin/bash
+# Install curl
+apt-get update
+apt-get install -y curl
+curl -LsSf https://astral.sh/uv/0.7.13/install.sh | sh
+source $HOME/.local/bin/env
+if [ "$PWD" = "/" ]; then
+    echo "Error: No working directory set."
+    exit 1
+fi
+uv init
+uv add pytest==8.4.1
+uv run pytest $TEST_DIR/test_outputs.py -rA
+"""
+TEST_SH = """\
+#!/bin/bash
+apt-get install -y curl
+uvx \\
+  -p 3.13 \\
+  -w pytest==8.4.1 \\
+  -w pytest-json-ctrf==0.3.5 \\
+  pytest --ctrf /logs/verifier/ctrf.json /tests/test_outputs.py -rA
+if [ $? -eq 0 ]; then echo 1 > /logs/verifier/reward.txt; else echo 0 > /logs/verifier/reward.txt; fi
+"""
+TESTS = """\
+from pathlib import Path
+from pytest import fixture
+import expected
+
+@fixture
+def found():
+    return Path("/app/largest.txt").read_text()
+
+def test_the_largest_is_there(found):
+    assert found.strip() == expected.LARGEST
+
+def test_what_was_there_still_is():
+    assert Path("notes/first.txt").read_text() == "first\\n"
+    assert Path("/app/notes/old").is_dir()
+"""
+BENCH = {
+    "task.yaml": YAML,
+    "Dockerfile": DOCKERFILE,
+    "docker-compose.yaml": COMPOSE,
+    "run-tests.sh": RUN_TESTS,
+    "solution.sh": "#!/bin/bash\nset -e\nsort -n numbers.txt | tail -n 1 > largest.txt\nexit 0\n",
+    "data/numbers.txt": "3\n17\n5\n",
+    "extra.txt": "first\n",
+    "tests/test_outputs.py": TESTS,
+    "tests/expected.py": "LARGEST = '17'\n",
+}
+HARBOR = {
+    "task.toml": 'version = "1.0"\n[metadata]\ndifficulty = "medium"\n[verifier]\ntimeout_sec = 900.0\n',
+    "instruction.md": "Write the largest number of numbers.txt to /work/largest.txt.\n",
+    "environment/Dockerfile": 'FROM ubuntu:24.04\nWORKDIR /work\nCOPY ["numbers.txt", "/work/"]\nCMD ["bash"]\n',
+    "environment/numbers.txt": "3\n17\n5\n",
+    "solution/solve.sh": "#!/bin/bash\nsort -n numbers.txt | tail -n 1 > /work/largest.txt\n",
+    "tests/test.sh": TEST_SH,
+    "tests/test_outputs.py": "def test_it():\n    assert open('/work/largest.txt').read() == '17\\n'\n",
+}
+PATCH = """\
+--- a/shapes.py
++++ b/shapes.py
+@@ -1,2 +1,2 @@
+ def area(width, height):
+-    return width + height
++    return width * height
+"""
+TEST_PATCH = """\
+--- a/tests/test_shapes.py
++++ b/tests/test_shapes.py
+@@ -2,3 +2,7 @@
+
+ def test_a_square_of_two():
+     assert area(2, 2) == 4
++
++
++def test_a_flat_one():
++    assert area(0, 5) == 0
+"""
+SWE = {
+    "instance.json": json.dumps(
+        {
+            "instance_id": "shapes__shapes-1",
+            "repo": "shapes/shapes",
+            "base_commit": "0" * 40,
+            "problem_statement": "area(0, 5) should be 0.",
+            "patch": PATCH,
+            "test_patch": TEST_PATCH,
+            "FAIL_TO_PASS": json.dumps(["tests/test_shapes.py::test_a_flat_one"]),
+            "PASS_TO_PASS": ["tests/test_shapes.py::test_a_square_of_two"],
+        }
+    ),
+    "repo/shapes.py": "def area(width, height):\n    return width + height\n",
+    "repo/tests/test_shapes.py": (
+        "from shapes import area\n\ndef test_a_square_of_two():\n    assert area(2, 2) == 4\n"
+    ),
+    "repo/.git/config": "[core]\n\tfsmonitor = touch /tmp/mark\n",
+}
+FORMS = {"largest": BENCH, "largest-2": HARBOR, "shapes": SWE}
+
+
+def write(folder: Path, files: Mapping[str, str]) -> Path:
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    return folder
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Path:
+    for name, files in FORMS.items():
+        write(tmp_path / "train" / name, files)
+    return tmp_path
+
+
+@pytest.fixture
+def shell(tasks: Path) -> Iterator[Shell]:
+    shell = create({"tasks_folder": str(tasks)})
+    yield shell
+    shell.close()
+
+
+def play(shell: Shell, task: str, *actions: str) -> Step:
+    shell.reset(task, 0)
+    for action in actions:
+        step = shell.step(action)
+    return step
+
+
+def left_out(folder: Path, files: Mapping[str, str]) -> str:
+    """Why a task is left out, with another that is not."""
+    write(folder / "fine", HARBOR)
+    write(folder / "odd", files)
+    shell = create({"tasks_folder": str(folder)})
+    assert shell.tasks("test") == ("fine",)
+    assert shell._folder is not None
+    return shell._folder.left_out["odd"]
+
+
+# --- playing -------------------------------------------------------------------------------------------------------
+
+
+@needs_jail
+@pytest.mark.slow
+@pytest.mark.parametrize("task", FORMS)
+def test_a_task_of_each_form_is_solved_by_its_solution_and_not_by_doing_nothing(shell: Shell, task: str) -> None:
+    solution = shell.expert(task, 0)
+    assert solution is not None
+    step = play(shell, task, *solution)
+    assert (step.reward, step.terminated) == (1.0, True), step.observation.text
+    assert play(shell, task, DONE).reward == 0.0
+
+
+@needs_jail
+@pytest.mark.slow
+def test_the_agent_sees_its_files_and_no_test(shell: Shell) -> None:
+    first = shell.reset("largest", 0)
+    assert first.text.endswith("Write the largest number of numbers.txt to /app/largest.txt.\nYou are in /app.")
+    assert shell.step("pwd; cat numbers.txt; stat -c %a numbers.txt").observation.text == "/app\n3\n17\n5\n600"
+    assert shell.step("ls -a; ls /tests /opt").observation.text.split()[:4] == [".", "..", "notes", "numbers.txt"]
+    assert "No such file" in shell.step("ls /tests").observation.text
+    shell.reset("shapes", 0)
+    assert shell.step("git log --format=%s; git status --short; ls .git/fsmonitor*").observation.text.startswith(
+        "start\n"
+    )
+
+
+@needs_jail
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "action",
+    [
+        "echo 16 > largest.txt",
+        "printf 'def pytest_sessionfinish(session): session.exitstatus = 0\\n' > conftest.py",
+        "printf 'import os; os._exit(0)\\n' > pytest.py; cp pytest.py sitecustomize.py; mv pytest.py expected.py",
+        "printf '[pytest]\\naddopts = --co\\n' > pytest.ini",
+        "mkdir -p .git/hooks; ln -s /dev/zero largest.txt",
+    ],
+)
+def test_what_is_no_solution_does_not_pass(shell: Shell, action: str) -> None:
+    assert play(shell, "largest", action, DONE).reward == 0.0
+
+
+@needs_jail
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("action", "reward"),
+    [
+        ("printf 'def test_a_square_of_two(): 0\\ndef test_a_flat_one(): 0\\n' > tests/test_shapes.py", 0.0),
+        ("printf 'def pytest_sessionfinish(session): session.exitstatus = 0\\n' > conftest.py", 0.0),
+        ("printf 'import os; os._exit(0)\\n' > pytest.py; cp pytest.py sitecustomize.py", 0.0),
+        ("rm -r .git", 0.0),
+        ("sed -i s/+/*/ shapes.py; git commit -qam right; rm tests/test_shapes.py", 1.0),
+        ("sed -i s/+/*/ shapes.py; rm -r .git; touch tests/conftest.py", 1.0),
+    ],
+)
+def test_tests_of_a_repository_are_those_of_the_start(shell: Shell, action: str, reward: float) -> None:
+    assert play(shell, "shapes", action, DONE).reward == reward
+
+
+# --- splits --------------------------------------------------------------------------------------------------------
+
+
+def test_each_fifth_is_held_out_unless_the_folder_says_which(tmp_path: Path) -> None:
+    for number in range(11):
+        write(tmp_path / f"task-{number:02}", HARBOR)
+    (tmp_path / "README.md").write_text("no task")
+    (tmp_path / "pictures").mkdir()
+    shell = create({"tasks_folder": str(tmp_path)})
+    assert shell.tasks("test") == ("task-00", "task-05", "task-10")
+    assert len(shell.tasks("train")) == 8
+    assert shell.difficulty("task-00") == "medium"
+    with pytest.raises(UnknownTask, match="no task 'task-11'"):
+        shell.reset("task-11", 0)
+
+
+def test_a_name_in_both_halves_is_refused(tmp_path: Path) -> None:
+    for half in ("train", "test"):
+        write(tmp_path / half / "same", HARBOR)
+    with pytest.raises(BadOption, match="task 'same' is both in 'train' and in 'test'"):
+        create({"tasks_folder": str(tmp_path)})
+
+
+def test_a_folder_without_a_task_says_why(tmp_path: Path) -> None:
+    write(tmp_path / "odd", HARBOR | {"environment/Dockerfile": "FROM nvidia/cuda:12.4.0"})
+    with pytest.raises(BadOption, match="no task that can be played here; odd: its image is made from nvidia/cuda"):
+        create({"tasks_folder": str(tmp_path)})
+    with pytest.raises(BadOption, match="cannot be read: No such file"):
+        create({"tasks_folder": str(tmp_path / "nothing")})
+
+
+def test_a_command_lists_what_is_played_and_what_is_not(
+    tasks: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write(tmp_path / "train" / "odd", HARBOR | {"instruction.md": " "})
+    assert main([str(tasks)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "train  largest  easy, with a solution",
+        "train  largest-2  medium, with a solution",
+        "train  shapes  unrated, with a solution",
+        "left out  odd  it has no instruction",
+    ]
+    assert main([str(tmp_path / "nothing")]) == 1
+    assert main([]) == 2
+
+
+# --- what needs an image, or is hostile ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ("FROM python:3.13-slim\nRUN pip install numpy==2.3.1", "its image installs numpy==2.3.1"),
+        ("FROM ubuntu\nRUN apt-get update && apt-get install -y gcc make", "its image installs gcc"),
+        ("FROM ubuntu AS build\nFROM ubuntu\nCOPY --from=build /a /b", "several stages"),
+        ("FROM ubuntu\nCOPY numbers.txt /etc/numbers.txt", "outside its working folder"),
+        ("FROM ubuntu\nCOPY ../../secret.txt .", "leads out of its folder"),
+        ("FROM ubuntu\nCOPY missing.txt .", "missing.txt is missing"),
+        ("FROM ubuntu\nADD https://example.org/x.tar .", "its Dockerfile copies https"),
+        ("FROM ubuntu\nRUN curl -O https://example.org/x", "its Dockerfile runs curl"),
+        ("FROM ubuntu\nRUN echo $(id) > x", "its Dockerfile runs echo"),
+        ("FROM ubuntu\nRUN echo 1 > /etc/flag", "uses /etc/flag, outside its working folder"),
+        ("FROM ubuntu\nWORKDIR /usr", "its working folder is /usr"),
+        ("FROM ubuntu\nENV API_KEY=1", "its image sets API_KEY"),
+        ("FROM ubuntu\nUSER nobody", "the user nobody"),
+        ("FROM ubuntu\nCMD python3 server.py", "its image starts python3 server.py"),
+        ("FROM ubuntu\nRUN cat <<EOF > x\nhello\nEOF", "text in place of files"),
+        ("FROM ubuntu\nONBUILD RUN ls", "its Dockerfile has ONBUILD"),
+    ],
+)
+def test_a_dockerfile_that_does_more_than_can_be_done_here_is_left_out(tmp_path: Path, lines: str, reason: str) -> None:
+    assert reason in left_out(tmp_path, HARBOR | {"environment/Dockerfile": lines})
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({"tests/test.sh": "pip install pandas pytest\npytest /tests"}, "its tests need pandas"),
+        (
+            {"tests/test.sh": "uv pip install pytest==8.2.2 pyyaml==6.0.2\npytest /tests"},
+            "its tests need pyyaml==6.0.2",
+        ),
+        ({"tests/test.sh": "cargo test"}, "test.sh runs its tests by other means than pytest"),
+        ({"tests/test.sh": "cp -r /tests/. /app\npytest"}, "test.sh prepares its tests: cp -r /tests/. /app"),
+        ({"tests/test_outputs.py": "import numpy\n"}, "tests/test_outputs.py imports numpy"),
+        ({"tests/test_outputs.py": "def ("}, "tests/test_outputs.py is no Python"),
+        ({"task.toml": "version ="}, "task.toml cannot be read: "),
+        ({"environment/docker-compose.yaml": COMPOSE}, "several containers"),
+    ],
+)
+def test_a_task_whose_tests_need_more_is_left_out(tmp_path: Path, files: Mapping[str, str], reason: str) -> None:
+    assert reason in left_out(tmp_path, HARBOR | files)
+
+
+def link(name: str, target: str) -> Callable[[Path], None]:
+    def make(task: Path) -> None:
+        (task / name).unlink()
+        (task / name).symlink_to(target)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (link("environment/numbers.txt", "/etc/passwd"), "numbers.txt is neither a file nor a folder"),
+        (link("tests/test.sh", "/etc/passwd"), "test.sh is neither a file nor a folder"),
+        (link("instruction.md", "/etc/passwd"), "instruction.md is neither a file nor a folder"),
+        (lambda task: (task / "environment/numbers.txt").write_bytes(bytes(17 << 20)), "is larger than"),
+        (lambda task: (task / "instruction.md").write_bytes(b"\xff\xfe"), "instruction.md is no text in UTF-8"),
+        (lambda task: (task / "task.toml").write_text("x = " + "[" * 100_000), "task.toml cannot be read"),
+    ],
+)
+def test_a_hostile_folder_is_left_out(tmp_path: Path, change: Callable[[Path], None], reason: str) -> None:
+    change(write(tmp_path / "odd", HARBOR))
+    write(tmp_path / "fine", HARBOR)
+    shell = create({"tasks_folder": str(tmp_path)})
+    assert shell._folder is not None
+    assert reason in shell._folder.left_out["odd"]
+    assert shell.tasks("test") == ("fine",)
+
+
+def test_options_of_the_tests_are_bounded() -> None:
+    with pytest.raises(BadOption, match="tests_s"):
+        create({"tests_s": 0})
