@@ -12,6 +12,7 @@ from ..catalog import Catalog, SinkInfo
 from ..diagnostics import Diagnostic, Note
 from ..frozen import frozen
 from ..model.algorithm import Algorithm, Preset
+from ..model.model_sizes import is_folder
 from ..model.recipe import Recipe, Stage
 from ..model.stage_kinds import kind_of, learns
 from ..suggest import either
@@ -152,10 +153,13 @@ def list_keys_without_effect(recipe: Recipe, places: Places, catalog: Catalog) -
 
 
 def _asks_judge(stage: Stage, catalog: Catalog) -> bool:
-    """Whether an environment may ask a judge; of one behind an address that is not known before it runs."""
-    environments = stage.environments.values()
-    known = [catalog.environments[each.use] for each in environments if each.use and each.use in catalog.environments]
-    return any(each.url is not None for each in environments) or any(info.judged for info in known)
+    """Whether an environment may ask a judge; nothing is known of one behind an address, nor of a folder not read."""
+    for environment in stage.environments.values():
+        info = catalog.environments.get(environment.use or "")
+        hidden = environment.url is not None or (info is None and is_folder(environment.use or ""))
+        if hidden or (info is not None and info.judged):
+            return True
+    return False
 
 
 def _unread(places: Places, base: Path, sink: SinkInfo | None, sinks: Sequence[SinkInfo]) -> Iterator[tuple[Path, str]]:

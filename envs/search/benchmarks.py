@@ -1,8 +1,16 @@
 """The seven standard benchmarks, each from the file that its authors publish.
 
-The files are named as the splits here: `nq.jsonl`, `triviaqa.json`, `popqa.tsv`, `hotpotqa.json`, `2wikimultihop.json`
-(optionally with its `id_aliases.json`), `musique.jsonl`, `bamboogle.csv`. Any of them may be a `.jsonl` of `question`
-and `golden_answers` instead.
+The files are named as the splits are here, not as they were published:
+
+    nq.jsonl             NQ-open.dev.jsonl, of google-research-datasets/natural-questions
+    triviaqa.json        unfiltered-web-dev.json and others of TriviaQA 1.0, as mandarjoshi90/triviaqa reads them
+    popqa.tsv            popQA.tsv, of AlexTMallen/adaptive-retrieval
+    hotpotqa.json        hotpot_dev_distractor_v1.json, described by hotpotqa/hotpot
+    2wikimultihop.json   dev.json, optionally with id_aliases.json, as Alab-NII/2wikimultihop's evaluation reads them
+    musique.jsonl        musique_ans_v1.0_dev.jsonl or the full one, as StonyBrookNLP/musique's evaluation reads them
+    bamboogle.csv        Bamboogle Prerelease - Sheet1.csv, of ofirpress/self-ask
+
+Any of them may be a `.jsonl` of `question` and `golden_answers` instead.
 """
 
 from __future__ import annotations
@@ -102,6 +110,8 @@ def _text(value: object) -> str:
 def _explain(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"{error} is missing"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not text in UTF-8"
     return "it has another form" if isinstance(error, AttributeError) else str(error)
 
 
@@ -191,14 +201,17 @@ def _read_aliases(file: Path) -> Mapping[str, list[str]]:
     """Other names of an answer, and of those who live there."""
     if not file.is_file():
         return {}
-    found: dict[str, list[str]] = {}
-    for place, load in _lines(file):
-        try:
+    found, place = dict[str, list[str]](), "its beginning"
+    try:
+        for at, load in _lines(file):
+            place = at
             row = _object(load())
             found[row["Q_id"]] = [*row["aliases"], *row["demonyms"]]
-        except (ValueError, KeyError, TypeError) as error:
-            expected = "expected an object with 'Q_id', 'aliases' and 'demonyms'"
-            raise BadOption(f"{file}, {place}: {expected}: {_explain(error)}") from error
+    except OSError as error:
+        raise BadOption(f"{file} cannot be read: {error}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        expected = "expected an object with 'Q_id', 'aliases' and 'demonyms'"
+        raise BadOption(f"{file}, {place}: {expected}: {_explain(error)}") from error
     return found
 
 

@@ -104,6 +104,8 @@ JUDGED: Changes = {"schedule.*.reward.judge": JUDGE, "schedule.*.reward.source":
 URL: Changes = {"schedule.*.environments.craft.url": "http://127.0.0.1:1", "schedule.*.environments.craft.use": None}
 ASKED = URL | {"schedule.*.reward.judge": JUDGE}
 """A judge that answers only what an environment asks."""
+FOLDER: Changes = {"schedule.*.environments.craft.use": "./mine", "schedule.*.reward.judge": JUDGE}
+"""An environment in a folder that was not read."""
 PAIRWISE = JUDGED | {"schedule.*.reward.source": RewardSource.PAIRWISE}
 SCRATCH: Changes = {"model": Model(init=Init())}
 
@@ -237,7 +239,7 @@ STAGE: Cases = {
     "reward.overlong": ([EVAL | ASKED], [{}, ASKED]),
     "reward.clip": ([EVAL | ASKED], [{}, ASKED]),
     "reward.normalise": ([EVAL | ASKED], [{}, ASKED]),
-    "reward.judge": ([{"schedule.*.reward.judge": JUDGE}], [JUDGED, PAIRWISE, ASKED, EVAL | ASKED]),
+    "reward.judge": ([{"schedule.*.reward.judge": JUDGE}], [JUDGED, PAIRWISE, ASKED, EVAL | ASKED, FOLDER]),
     "reward.judge.prompt": ([ASKED], [JUDGED, PAIRWISE]),
     "reward.judge.samples": ([ASKED, EVAL | ASKED | JUDGED], [JUDGED, PAIRWISE]),
     "reward.judge.scope": ([PAIRWISE, ASKED], [JUDGED]),

@@ -324,6 +324,14 @@ def test_a_file_of_aliases_of_another_form_is_refused_with_its_line(tmp_path: Pa
         create({"benchmarks": str(tmp_path)})
 
 
+@pytest.mark.parametrize("file", ["bamboogle.csv", "nq.jsonl", "triviaqa.json", "id_aliases.json"])
+def test_a_file_in_another_encoding_is_refused(file: str, tmp_path: Path) -> None:
+    (tmp_path / "2wikimultihop.json").write_text(json.dumps([WIKI]))
+    (tmp_path / file).write_bytes("Où ?".encode("latin-1"))
+    with pytest.raises(BadOption, match=f"{file}.*it is not text in UTF-8"):
+        create({"benchmarks": str(tmp_path)})
+
+
 # --- documentation -------------------------------------------------------------------------------------------------
 
 
