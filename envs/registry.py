@@ -92,6 +92,11 @@ def _explain_missing(name: str) -> Iterator[None]:
         package = (error.name or "").partition(".")[0]
         if package in ("", __name__.partition(".")[0]):
             raise
+        if is_folder(name):
+            where = _place(error, Path(name).expanduser().resolve())
+            raise NotInstalled(
+                f"environment '{name}' needs the module '{error.name}'{where}: install its package"
+            ) from error
         data = Path(__file__).parent / name / "env.json"
         extra = json.loads(data.read_text("utf-8"))["extra"] if data.is_file() else None
         line = f": pip install 'agym-dsl[{extra}]'" if extra else ""
@@ -133,7 +138,7 @@ def _load_folder(name: str) -> object:
 
 def _refuse_taken(package: str, name: str, folder: Path) -> None:
     """Refuse a folder whose name another package has, which its own modules might then import instead."""
-    if package in sys.stdlib_module_names:
+    if package in sys.stdlib_module_names or package == "__main__":
         raise UnknownEnv(f"the folder '{name}' has the name of a module of Python: give it another")
     spec = getattr(sys.modules.get(package), "__spec__", None) or find_spec(package)
     places = [Path(place).resolve() for place in (spec and spec.submodule_search_locations) or ()]

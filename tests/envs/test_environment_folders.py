@@ -61,6 +61,7 @@ def test_a_folder_loaded_twice_is_the_same(tmp_path: Path) -> None:
         ("broken_import", "import not_there_at_all\n", NotInstalled, r"module 'not_there_at_all' \(env\.py, line 1\)"),
         ("broken_nothing", "", UnknownEnv, r"no function create\(options\)"),
         ("random", "", UnknownEnv, "the name of a module of Python"),
+        ("__main__", "", UnknownEnv, "the name of a module of Python"),
         ("pytest", "", UnknownEnv, "the name of the Python package 'pytest'"),
     ],
 )
@@ -71,6 +72,14 @@ def test_what_cannot_be_imported_is_said_in_one_line(
     (folder / "env.py").write_text(code)
     with pytest.raises(error, match=said):
         factory(str(folder))
+
+
+def test_a_module_missing_only_when_the_environment_is_made_is_named(tmp_path: Path) -> None:
+    folder = copied(tmp_path / "lazy_import")
+    (folder / "env.json").write_text("{}")
+    (folder / "env.py").write_text("def create(options):\n    import not_there_at_all\n")
+    with pytest.raises(NotInstalled, match=r"module 'not_there_at_all' \(env\.py, line 2\): install its package"):
+        factory(str(folder))()
 
 
 def test_a_folder_without_code_is_no_environment(tmp_path: Path) -> None:
