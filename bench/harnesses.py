@@ -7,8 +7,8 @@ to be in exactly one segment, after the tokens that it was drawn after, and the 
 sampler's. What was compared is kept in the folder, and a later call goes on from there.
 
 `speed`: the same tasks by our own agent, by a coroutine and by a process per episode, in turn; required of the
-coroutine are 0.8 of our own agent's episodes per second. And the processor time of the endpoint per request, without
-an engine: at most 5 ms.
+coroutine with smollm2 are 0.8 of our own agent's episodes per second. And the processor time of the endpoint per
+request, without an engine: at most 5 ms.
 
 `clients`: the tests of other libraries' clients and of the agents on their SDKs.
 
