@@ -101,7 +101,9 @@ def read_environment(file: Path) -> EnvironmentInfo:
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise BadEnvironment(f"{file} is not JSON: {error.msg[:1].lower()}{error.msg[1:]} ({place})") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except RecursionError as error:
+        raise BadEnvironment(f"{file} does not describe an environment: values are nested too deep") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadEnvironment(f"{file} does not describe an environment: {error!r}") from error
 
 
