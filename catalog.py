@@ -96,7 +96,14 @@ def read_environment(file: Path) -> EnvironmentInfo:
     """Read one `env.json`; an error names the file."""
     try:
         return make_info(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except UnicodeDecodeError as error:
+        raise BadEnvironment(f"{file} is not UTF-8: save it as that") from error
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise BadEnvironment(f"{file} is not JSON: {error.msg[:1].lower()}{error.msg[1:]} ({place})") from error
+    except RecursionError as error:
+        raise BadEnvironment(f"{file} does not describe an environment: values are nested too deep") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadEnvironment(f"{file} does not describe an environment: {error!r}") from error
 
 

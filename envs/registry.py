@@ -21,7 +21,7 @@ from traceback import extract_tb
 from types import ModuleType
 from typing import TypeAlias
 
-from .errors import EnvError, NotInstalled, UnknownEnv, suggest
+from .errors import EnvError, EnvFault, NotInstalled, UnknownEnv, suggest
 from .protocol import Env, EnvFactory, Json
 
 __all__ = ["Create", "factory", "is_folder", "list_names", "short_name"]
@@ -108,7 +108,7 @@ def _check(name: str, create: object) -> Create:
         raise UnknownEnv(f"environment '{name}' is registered with something that cannot be called")
 
     def checked(options: Mapping[str, Json]) -> Env:
-        with _explain_missing(name):
+        with _explain_missing(name), _explain_failure(name):
             env = create(options)
         if not isinstance(env, Env):
             raise UnknownEnv(f"environment '{name}' is registered with something that makes no Env")
@@ -136,14 +136,31 @@ def _load_folder(name: str) -> object:
     return module.create
 
 
+@contextmanager
+def _explain_failure(name: str) -> Iterator[None]:
+    """Say in one line why the code of a folder made no environment: a fault of it, as it may make the next one."""
+    try:
+        yield
+    except (EnvError, ModuleNotFoundError):
+        raise
+    except (Exception, SystemExit) as error:
+        if not is_folder(name):
+            raise
+        where = _place(error, Path(name).expanduser().resolve())
+        raise EnvFault(f"environment '{name}' cannot be made: {_describe(error)}{where}") from error
+
+
 def _refuse_taken(package: str, name: str, folder: Path) -> None:
     """Refuse a folder whose name another package has, which its own modules might then import instead."""
     if package in sys.stdlib_module_names or package == "__main__":
         raise UnknownEnv(f"the folder '{name}' has the name of a module of Python: give it another")
     spec = getattr(sys.modules.get(package), "__spec__", None) or find_spec(package)
     places = [Path(place).resolve() for place in (spec and spec.submodule_search_locations) or ()]
-    is_bare_folder = spec is not None and spec.origin is None and package not in sys.modules
-    if spec is not None and folder not in places and not is_bare_folder:
+    is_bare_folder = spec is not None and spec.origin is None
+    # the working folder is searched where a module was started by `python -m`: what is there need not be installed
+    is_here = Path.cwd() / package in places
+    is_free = package not in sys.modules and (is_bare_folder or is_here)
+    if spec is not None and folder not in places and not is_free:
         raise UnknownEnv(f"the folder '{name}' has the name of the Python package '{package}': give it another")
 
 
@@ -181,16 +198,16 @@ def _explain_broken(name: str, folder: Path) -> Iterator[None]:
         raise NotInstalled(f"environment '{name}' needs the module '{missing}'{where}: install its package") from error
     except EnvError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UnknownEnv(f"environment '{name}': {_describe(error)}{_place(error, folder)}") from error
 
 
-def _describe(error: Exception) -> str:
+def _describe(error: Exception | SystemExit) -> str:
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
-def _place(error: Exception, folder: Path) -> str:
+def _place(error: Exception | SystemExit, folder: Path) -> str:
     """File and line of the folder in which an error arose, if it did there."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return f" ({Path(error.filename).name}, line {error.lineno})"

@@ -85,6 +85,22 @@ class Search:
         return self.found
 
 
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"{\n  oops", r"is not JSON: expecting property name enclosed in double quotes \(line 2, column 3\)"),
+        (b"\xff\xfe", "is not UTF-8"),
+        (b"[" * 100_000, "does not describe an environment: values are nested too deep"),
+    ],
+)
+def test_what_is_no_data_is_told_in_one_short_line(tmp_path: Path, data: bytes, said: str) -> None:
+    file = tmp_path / "env.json"
+    file.write_bytes(data)
+    with pytest.raises(BadEnvironment, match=said) as caught:
+        read_environment(file)
+    assert len(str(caught.value)) < 200 + len(str(file))
+
+
 def test_plugins_are_searched_only_for_names_that_are_not_ours() -> None:
     search = Search({"theirs": "b"})
     names = Registered({"ours": "a"}, search)

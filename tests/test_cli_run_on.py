@@ -146,6 +146,23 @@ def test_the_runs_of_a_matrix_have_a_folder_each(agym: Agym, tmp_path: Path, sys
     assert f"  set -- run {folder} --resume\n" in text
 
 
+def test_a_folder_of_ones_own_is_found_in_the_copy_or_refused(agym: Agym, tmp_path: Path) -> None:
+    assert agym("envs", "new", "my-env").code == 0
+    project = tmp_path / "my-env"
+    inside = agym("run", "recipe.yaml", *words_for("skypilot"), "--set", "hardware.launcher=ray", cwd=project)
+    assert inside.code == 0, inside.err
+    text = (project / "runs/my-env.sky.yaml").read_text()
+    assert "-m agym" in text
+    assert "run /shared/runs/my-env --resume --set 'environments.my_env.use=\"./my_env\"'\n" in text
+    (project / "sub").mkdir()
+    (project / "recipe.yaml").rename(project / "sub/recipe.yaml")
+    words = ("--set", "environments.my_env.use=../my_env", "--set", "hardware.launcher=ray")
+    outside = agym("run", "recipe.yaml", *words_for("skypilot"), *words, cwd=project / "sub")
+    assert outside.code == 2, outside.out
+    assert "'environments.my_env.use', '../my_env', is outside" in outside.err
+    assert agym("run", "sub/recipe.yaml", "--on", "slurm", "--set", f"{words[1][:-9]}./my_env", cwd=project).code == 0
+
+
 def test_the_clients_are_called_as_they_want_to_be(agym: Agym, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(GPU + "logging: [wandb]\n")
     called = agym("run", "a.yaml", *words_for("kubernetes"), "--dry-run")

@@ -87,7 +87,7 @@ def test_an_option_that_is_a_path_counts_from_the_recipe_that_names_it(agym: Agy
     data.write_text(json.dumps(described), "utf-8")
     (project / "base").mkdir()
     recipe = (project / "recipe.yaml").read_text("utf-8")
-    base = recipe.replace("use: ./my_env", "use: ../my_env").replace("{length: 5}", "{length: 5, words: words.txt}")
+    base = recipe.replace("use: ./my_env", "use: ../my_env").replace("{length: 4}", "{length: 4, words: words.txt}")
     (project / "base" / "part.yaml").write_text(base, "utf-8")
     (project / "recipe.yaml").write_text("extends: base/part.yaml\nagym: 1\nname: mine\n", "utf-8")
     missing = agym("validate", "recipe.yaml", cwd=project)

@@ -56,8 +56,11 @@ def resume_words(plan: Plan, root: Path, folder: str) -> list[str]:
 
 
 def _from_anywhere(key: str, value: Any, folder: str) -> Any:
-    """A value for `--set`, whose paths count from where the command is given: a folder by its whole path."""
-    return normpath(join(folder, value)) if key.endswith(".use") and value.startswith(".") else value
+    """A value for `--set`, whose paths count from where the command is given: a folder by its way from there."""
+    if not key.endswith(".use") or not value.startswith("."):
+        return value
+    path = normpath(join(folder, value))
+    return path if is_folder(path) else f"./{path}"
 
 
 def _keys(plan: Plan) -> Iterator[tuple[str, Any]]:

@@ -207,6 +207,7 @@ def _job(
     shell: Shell,
 ) -> Job:
     plan, folder, settings = variant.plan, shell.cwd, list[str]()
+    from_here = os.path.relpath(variant.folder, shell.cwd)
     if files in (Files.RECIPE, Files.COPIED):
         folder = _mount(options)
         root = folder / plan.output / root.name
@@ -221,11 +222,12 @@ def _job(
     if files is Files.COPIED_AND_RUNS:
         settings = [_setting("output", folder / plan.output)]
     if files is not Files.SHARED:
-        _refuse_files(variant, arguments.recipe, files)
+        _refuse_files(variant, arguments.recipe, files, from_here)
     if files is not Files.SHARED or needs_cluster(plan):
         # that of the node on which the driver runs
         settings.append("hardware.ray_address=auto")
-    again = resume_words(plan, root, variant.folder)
+    # in a copy, a path of this machine leads nowhere
+    again = resume_words(plan, root, variant.folder if files is Files.SHARED else from_here)
     return make_job(
         plan,
         folder=str(folder),
@@ -261,11 +263,11 @@ def _mount(options: Mapping[str, str]) -> Path:
     return Path(mount)
 
 
-def _refuse_files(variant: CompiledVariant, recipe: str, files: Files) -> None:
-    """Refuse what the nodes would not find."""
+def _refuse_files(variant: CompiledVariant, recipe: str, files: Files, folder: str) -> None:
+    """Refuse what the nodes would not find; `folder` is that of the recipe, counted from where agym is called."""
     if variant.draft.hardware.launcher is Launcher.INLINE:
         raise JobError("'hardware.launcher: inline' does not go with a cluster: remove the key")
-    if files is not Files.RECIPE and (os.path.isabs(recipe) or os.path.normpath(recipe).startswith("..")):
+    if files is not Files.RECIPE and _leaves(recipe):
         raise JobError(f"the folder that agym is called in is copied, and '{recipe}' is outside: call agym there")
     for key, path in list_paths(variant.draft):
         if files is Files.RECIPE and not path.startswith("/"):
@@ -273,6 +275,15 @@ def _refuse_files(variant: CompiledVariant, recipe: str, files: Files) -> None:
                 f"'{key.rpartition('.settings.')[2]}' is the file '{path}' of this machine: put it on the shared "
                 "volume, and write its path there"
             )
+        if files is not Files.RECIPE and not path.startswith(("/", "~")) and _leaves(os.path.join(folder, path)):
+            raise JobError(
+                f"the folder that agym is called in is copied, and '{key.rpartition('.settings.')[2]}', '{path}', is "
+                "outside: call agym in a folder that holds both"
+            )
+
+
+def _leaves(path: str) -> bool:
+    return os.path.isabs(path) or os.path.normpath(path).startswith("..")
 
 
 def _variables(variant: CompiledVariant, known: Catalog) -> set[str]:

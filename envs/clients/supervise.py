@@ -31,6 +31,9 @@ __all__ = ["ServeCommand", "ServerEvent", "ServerProcess", "ServerTrouble", "Wat
 _LOOKS, _LOOK_S = 300, 0.02
 """How often, and how far apart, it is looked whether a group that should end has ended."""
 
+_QUOTED = 400
+"""Letters of a server's last line that an error quotes: two long paths and what is wrong."""
+
 
 class ServerTrouble(StrEnum):
     """Kinds of trouble with a server."""
@@ -99,6 +102,8 @@ class ServerProcess:
         self._listener: socket.socket | None = None
         self._process: Process | None = None
         self._keeper: asyncio.Task[None] | None = None
+        self._log_start = 0
+        """Where in the log this life of the server begins."""
         self._tries = 0
         """To start it again, since it was last sound for a while."""
         self.url = ""
@@ -140,6 +145,7 @@ class ServerProcess:
         fd = self._listener.fileno()
         try:
             with self._log.open("ab") as log:
+                self._log_start = log.tell()
                 self._process = await asyncio.create_subprocess_exec(
                     *self._command.argv(fd),
                     stdin=PIPE,  # the leash: closed by the system when this process ends, however it ends
@@ -280,7 +286,7 @@ class ServerProcess:
         code = process.returncode
         if code is not None and code < 0:
             return f"was killed by {_SIGNALS.get(-code, f'signal {-code}')}"
-        return f"ended with exit code {code}{_last_words(self._log)}"
+        return f"ended with exit code {code}{_last_words(self._log, self._log_start)}"
 
 
 _SIGNALS = {number.value: number.name for number in signal.Signals}
@@ -288,9 +294,9 @@ _SIGNALS = {number.value: number.name for number in signal.Signals}
 _TROUBLES = {FaultKind.GARBAGE: ServerTrouble.GARBAGE, FaultKind.CRASHED: ServerTrouble.GARBAGE}
 
 
-def _last_words(log: Path) -> str:
-    lines = log.read_text("utf-8", errors="replace").strip().splitlines()
-    return f", saying: {lines[-1][:200]}" if lines else ""
+def _last_words(log: Path, start: int) -> str:
+    lines = log.read_bytes()[start:].decode(errors="replace").strip().splitlines()
+    return f", saying: {lines[-1][:_QUOTED]}" if lines else ""
 
 
 def _ignore(event: ServerEvent) -> None:

@@ -146,6 +146,14 @@ async def test_a_server_that_ends_at_once_is_quoted(tmp_path: Path) -> None:
             pass
 
 
+async def test_what_an_earlier_server_said_is_not_quoted(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("said by an earlier one\n", encoding="utf-8")
+    with pytest.raises(EnvFault, match=r"it ended with exit code 0; its log"):
+        async with ServerProcess(program(tmp_path, "sys.exit(0)"), log=log, watch=CLOSE):
+            pass
+
+
 async def test_wrong_options_are_quoted(tmp_path: Path) -> None:
     command = ServeCommand(env="textcraft", options={"wurld": "small"})
     with pytest.raises(EnvFault, match="no option 'wurld'; did you mean 'world'"):
