@@ -1,8 +1,8 @@
 """Gather vLLM, DeepSpeed, Ray and what they import for a GPU machine that has PyTorch and transformers, and no network.
 
 Files reach such a machine together with this checkout, in transfers of limited size. Each gets a folder of archives and
-a script to source there, from the root of the checkout: the first has what a learner needs and the largest library, the
-second all that is left. What only other GPUs, quantised models or mixtures of experts need stays out.
+a script to source there, from the root of the checkout: the first has the largest library, the second what a learner
+and a sampler need besides, the third Ray. What only other GPUs, quantised models or mixtures of experts need stays out.
 
     python bench/gpu_kit.py [--into build/gpu-kit] [--limit-mib 64]
 """
@@ -58,14 +58,14 @@ class Archive:
 ARCHIVES = {
     "kernels": Archive(transfer=1, packages=("vllm",), only=_KERNELS),
     "learner": Archive(
-        transfer=1,
+        transfer=2,
         packages=(
             "deepspeed", "hjson", "py-cpuinfo", "pydantic", "pydantic-core", "annotated-types", "typing-inspection",
             "jsonschema", "jsonschema-specifications", "referencing", "rpds-py", "lark", "shtab",
         ),
     ),
     "sampler": Archive(transfer=2),
-    "ray": Archive(transfer=2, packages=("ray",)),
+    "ray": Archive(transfer=3, packages=("ray",)),
 }  # fmt: skip
 
 _INSTALL = """\

@@ -431,6 +431,54 @@ async def _update(bench: Bench) -> None:
     torch.distributed.destroy_process_group()
 
 
+async def _tree(bench: Bench) -> None:
+    """Updates on groups that begin with the same prompt, which is computed once, and on plain rows of the same."""
+    from agym.dsl.model.recipe import DType
+    from agym.runtime.backends.checks.rows import RowKind
+    from agym.runtime.protocols import UpdateSettings
+    from agym.runtime.workers.build import PROBE_LIMITS
+    from tree import Work, make_groups
+
+    prompt, after, groups = (1000, 80, 32) if bench.on_gpu else (40, 20, 2)
+    learner = bench.learner(zero=2, dtype=DType.BF16)
+    bench.tell("notes of the learner", "; ".join(learner.notes) or "none")
+    kinds = {"plain": RowKind.PACKED, "tree": RowKind.TREE}
+    logprobs, norms, seconds = dict[str, Any](), dict[str, float](), dict[str, list[float]]()
+    sequences = list(make_groups(groups, prompt, after, bench.size.vocab))
+    for name, kind in {"one by one": RowKind.ALONE, **kinds}.items():
+        learner._reader.use(kind)
+        logprobs[name] = np.concatenate(learner.logprobs(sequences, 1.0)).astype(np.float64)
+    apart = {name: float(np.abs(logprobs[name] - logprobs["one by one"]).mean()) for name in kinds}
+    for name, mean in apart.items():
+        bench.tell(
+            f"{name}: log-probs apart from sequences alone", mean, "nat", held=mean <= PROBE_LIMITS[DType.BF16].floor
+        )
+    own = [each.astype(np.float32) for each in np.split(logprobs["plain"], len(sequences))]
+    sequences = [replace(each, old_logprobs=mine) for each, mine in zip(sequences, own, strict=True)]
+    for name, kind in kinds.items():
+        learner._reader.use(kind)
+        with bench.peak() as peak:
+            # so small that the second begins where the first did
+            metrics = learner.update(sequences, UpdateSettings(lr=1e-12))
+            bench.tell(f"{name}: peak memory of an update", peak() / GIB, "GiB")
+        norms[name] = metrics.grad_norm
+        seconds[name] = []
+    for _ in range(bench.size.times):
+        for name, kind in kinds.items():
+            learner._reader.use(kind)
+            seconds[name].append(await bench.seconds(_as_awaited(learner, sequences)))
+    for name, each in seconds.items():
+        bench.tell(f"{name}: update", median(each), "s")
+    work = {name: Work.count(learner, sequences, learner._settings, name == "tree") for name in kinds}
+    faster, allowed = median(seconds["plain"]) / median(seconds["tree"]), work["plain"].update / work["tree"].update
+    bench.tell(f"{groups} groups of 8, {prompt} + {after} tokens: plain over tree", faster)
+    bench.tell("what arithmetic allows", allowed)
+    bench.tell("share of it (floor 0.7, aim 0.85)", faster / allowed)
+    same = abs(norms["tree"] / norms["plain"] - 1)
+    bench.tell("gradient norms apart, relative", same, held=same < 0.02)
+    learner.close()
+
+
 def _as_awaited(learner: DeepSpeedLearner, sequences: Sequence[TrainSequence]) -> Callable[[], Awaitable[None]]:
     from agym.runtime.protocols import UpdateSettings
 
@@ -707,6 +755,7 @@ PARTS: Mapping[str, Part] = {
     "sync": Part(work=_sync, says="start, sync with proof, log-probs of learner and sampler", limit_s=240),
     "sleep": Part(work=_sleep, says="sleep and wake", limit_s=180),
     "update": Part(work=_update, says="ZeRO 1 to 3: pace, MFU, memory measured and planned", limit_s=180),
+    "tree": Part(work=_tree, says="what episodes begin with in common, computed once", limit_s=120),
     "rollout": Part(work=_rollout, says="rollout over the bare engine", limit_s=180),
     "ipc": Part(work=_ipc, says="two processes on one device", limit_s=180),
     "ray": Part(work=_ray, says="colocated under Ray", limit_s=300),

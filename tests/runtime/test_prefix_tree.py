@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from agym.runtime.learning import packing
 from agym.runtime.learning.packing import PackedRow, pack, packed_attention, scatter, unpack
-from agym.runtime.learning.prefixes.attention import build_tree_layout
-from agym.runtime.learning.prefixes.tree import MIN_SHARED, find_nodes, find_order, find_paths, plan_shared_rows
+from agym.runtime.learning.prefixes import varlen
+from agym.runtime.learning.prefixes.attention import TreeLayout, build_tree_layout
+from agym.runtime.learning.prefixes.tree import MIN_SHARED, Node, find_nodes, find_order, find_paths, plan_shared_rows
+from agym.runtime.learning.prefixes.varlen import plan_calls
 from agym.runtime.protocols import TrainSequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -232,3 +235,61 @@ def test_nodes_of_similar_length_are_computed_together():
     assert [tuple(block.spread_BL.shape) for block in layout.blocks] == [(2, 40), (12, 10)]
     assert [(span.start, span.end, span.stop) for span in layout.spans] == [(0, 40, 120), (120, 160, 196)]
     assert all(one.stop <= other.start for one, other in pairwise(layout.spans))
+
+
+# --- attention on a GPU, its kernel in plain words
+
+
+def _stretches(borders: torch.Tensor) -> list[slice]:
+    return [slice(int(start), int(end)) for start, end in pairwise(borders)]
+
+
+def _plain_scores(query: torch.Tensor, key: torch.Tensor, is_causal: bool, scale: float) -> torch.Tensor:
+    key = key.repeat_interleave(query.shape[1] // key.shape[1], 1)
+    scores = torch.einsum("qhe,khe->hqk", query, key) * scale
+    return scores.masked_fill(~torch.ones(scores.shape[1:]).tril().bool(), -torch.inf) if is_causal else scores
+
+
+def plain_forward(query, key, value, at_q, at_k, _max_q, _max_k, _drop, is_causal, _debug, *, scale):  # type: ignore[no-untyped-def]
+    out, logsum = torch.empty_like(query), query.new_empty(query.shape[1], len(query))
+    for q, k in zip(_stretches(at_q), _stretches(at_k), strict=True):
+        scores = _plain_scores(query[q], key[k], is_causal, scale)
+        logsum[:, q] = scores.logsumexp(-1)
+        wide = value[k].repeat_interleave(query.shape[1] // key.shape[1], 1)
+        out[q] = torch.einsum("hqk,khe->qhe", scores.softmax(-1), wide)
+    return out, logsum, torch.zeros(2), torch.zeros(0), None
+
+
+def plain_backward(  # type: ignore[no-untyped-def]
+    grad, query, key, value, out, logsum, at_q, at_k, _max_q, _max_k, _drop, is_causal, _rng, _unused, *, scale
+):
+    into = [torch.zeros_like(each) for each in (query, key, value)]
+    repeats = query.shape[1] // key.shape[1]
+    for q, k in zip(_stretches(at_q), _stretches(at_k), strict=True):
+        shares = torch.exp(_plain_scores(query[q], key[k], is_causal, scale) - logsum[:, q, None])
+        wide_key, wide_value = (each[k].repeat_interleave(repeats, 1) for each in (key, value))
+        inner = torch.einsum("qhe,khe->hqk", grad[q], wide_value) - (grad[q] * out[q]).sum(-1).T[..., None]
+        inner = shares * inner * scale
+        into[0][q] += torch.einsum("hqk,khe->qhe", inner, wide_key)
+        for total, found in (
+            (into[1], torch.einsum("hqk,qhe->khe", inner, query[q])),
+            (into[2], torch.einsum("hqk,qhe->khe", shares, grad[q])),
+        ):
+            total[k] += found.unflatten(1, (-1, repeats)).sum(2)
+    return tuple(into)
+
+
+def build_calls(nodes: list[Node], device: torch.device) -> TreeLayout:
+    return TreeLayout(blocks=(), spans=(), calls=plan_calls(nodes, device))
+
+
+@settings(max_examples=40, deadline=None)
+@given(forests(), st.sampled_from([1, 2, 4]))
+def test_calls_of_a_gpu_hold_what_each_sequence_alone_attends_to(sequences: list[Ids], kv_heads: int):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(varlen, "_forward", plain_forward)
+        patch.setattr(varlen, "_backward", plain_backward)
+        patch.setattr(packing, "build_tree_layout", build_calls)
+        found, alone, gradient, alone_gradient = along_paths(sequences, 4, kv_heads)
+    torch.testing.assert_close(found, alone, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(gradient, alone_gradient, rtol=1e-4, atol=2e-5)

@@ -3,7 +3,7 @@
 A node's tokens attend to each other causally and to all tokens of the nodes above. So attention falls apart into causal
 squares, one per node, and full rectangles: all descendants of a node, which stand together in the row, attend to all of
 its tokens. Each part is a call of the fused kernel; parts are joined by their log-sums. Given the joined output and
-log-sum, the kernel's backward pass yields each part's share of the gradients.
+log-sum, the kernel's backward pass yields each part's share of the gradients. This is a CPU's way; `varlen` is a GPU's.
 
 Half precision is widened: parts are rounded once, when they are joined, and the kernel's backward pass is faster so.
 
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .tree import Node
+from .varlen import KernelCall, attend_by_calls, is_supported_on_gpu, plan_calls
 
 __all__ = ["TreeLayout", "attend_along_paths", "build_tree_layout", "is_supported"]
 
@@ -62,9 +63,13 @@ class TreeLayout:
     blocks: tuple[_Block, ...]
     spans: tuple[Node, ...]
     """Nodes with descendants."""
+    calls: tuple[KernelCall, ...]
+    """What a GPU does instead."""
 
 
 def build_tree_layout(nodes: Sequence[Node], device: torch.device) -> TreeLayout:
+    if device.type == "cuda":
+        return TreeLayout(blocks=(), spans=(), calls=plan_calls(nodes, device))
     blocks: list[list[Node]] = []
     for node in sorted(nodes, key=lambda node: (node.start - node.end, node.start)):
         longest = blocks[-1][0] if blocks else node
@@ -74,6 +79,7 @@ def build_tree_layout(nodes: Sequence[Node], device: torch.device) -> TreeLayout
     return TreeLayout(
         blocks=tuple(_build_block(block, device) for block in blocks),
         spans=tuple(node for node in nodes if node.stop > node.end),
+        calls=(),
     )
 
 
@@ -94,14 +100,18 @@ def _build_block(nodes: Sequence[Node], device: torch.device) -> _Block:
 
 
 def is_supported(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Return whether there is a kernel that gives the log-sums of parts: so far on CPUs."""
-    return query.device.type == "cpu" and query.shape[-1] == key.shape[-1] == value.shape[-1]
+    """Return whether there is a kernel that gives the log-sums of parts."""
+    on_cpu = query.device.type == "cpu" and query.shape[-1] == key.shape[-1] == value.shape[-1]
+    return on_cpu or is_supported_on_gpu(query, key, value)
 
 
 def attend_along_paths(query: Tensor, key: Tensor, value: Tensor, tree: TreeLayout, scaling: float) -> Tensor:
     """Attend from each token to those of its path; all are 1 x H x T x E, the output T x H x E."""
+    query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
+    if tree.calls:
+        return attend_by_calls(query, key, value, tree.calls, scaling)
     attend: Callable[..., Tensor] = _TreeAttention.apply
-    return attend(*(states[0].transpose(0, 1) for states in (query, key, value)), tree, scaling)
+    return attend(query, key, value, tree, scaling)
 
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
