@@ -80,6 +80,8 @@ for archive in sorted(Path(sys.argv[1]).glob("*.tar.xz")):
     with tarfile.open(archive) as file:
         file.extractall(sys.argv[2], filter="data")
 END
+# FlashInfer is not in the kit
+export VLLM_USE_FLASHINFER_SAMPLER=0
 export PYTHONPATH="$AGYM_GPU_KIT${{PYTHONPATH:+:$PYTHONPATH}}"
 """
 

@@ -17,6 +17,7 @@ from agym.runtime.learning.prefixes.varlen import plan_calls
 from agym.runtime.protocols import TrainSequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.checkpoint import checkpoint
 
 from .test_packing import CPU, OneLayer, plain, states
 
@@ -165,7 +166,9 @@ def test_values_come_back_to_every_sequence_that_shares_them():
 # --- attention
 
 
-def along_paths(sequences: list[Ids], heads: int, kv_heads: int, **arguments: Any) -> tuple[torch.Tensor, ...]:
+def along_paths(
+    sequences: list[Ids], heads: int, kv_heads: int, is_recomputed: bool = False, **arguments: Any
+) -> tuple[torch.Tensor, ...]:
     """The output of a row, of its sequences alone, and the gradients of both."""
     dtype = arguments.pop("dtype", torch.float32)
     (row,) = pack([train(ids) for ids in sequences], 10_000, CPU, shares_prefixes=True)
@@ -173,7 +176,12 @@ def along_paths(sequences: list[Ids], heads: int, kv_heads: int, **arguments: An
     inputs = [
         states(count, tokens, seed).to(dtype).requires_grad_() for seed, count in enumerate((heads, kv_heads, kv_heads))
     ]
-    out, _ = packed_attention(OneLayer(), *inputs, None, layout=row.layout, **arguments)
+
+    def attend(*states: torch.Tensor) -> torch.Tensor:
+        return packed_attention(OneLayer(), *states, None, layout=row.layout, **arguments)[0]
+
+    # as a layer does whose activations are computed again in the backward pass
+    out = checkpoint(attend, *inputs, use_reentrant=False) if is_recomputed else attend(*inputs)
     pieces = [out[0, path] for path in row.layout.paths]
     alone = []
     for path in row.layout.paths:
@@ -194,9 +202,11 @@ def along_paths(sequences: list[Ids], heads: int, kv_heads: int, **arguments: An
 
 
 @settings(max_examples=40, deadline=None)
-@given(forests(), st.sampled_from([1, 2, 4]))
-def test_attention_along_paths_is_that_over_each_sequence_alone(sequences: list[Ids], kv_heads: int):
-    found, alone, gradient, alone_gradient = along_paths(sequences, 4, kv_heads)
+@given(forests(), st.sampled_from([1, 2, 4]), st.booleans())
+def test_attention_along_paths_is_that_over_each_sequence_alone(
+    sequences: list[Ids], kv_heads: int, is_recomputed: bool
+):
+    found, alone, gradient, alone_gradient = along_paths(sequences, 4, kv_heads, is_recomputed)
     torch.testing.assert_close(found, alone, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(gradient, alone_gradient, rtol=1e-4, atol=2e-5)
 
@@ -284,12 +294,14 @@ def build_calls(nodes: list[Node], device: torch.device) -> TreeLayout:
 
 
 @settings(max_examples=40, deadline=None)
-@given(forests(), st.sampled_from([1, 2, 4]))
-def test_calls_of_a_gpu_hold_what_each_sequence_alone_attends_to(sequences: list[Ids], kv_heads: int):
+@given(forests(), st.sampled_from([1, 2, 4]), st.booleans())
+def test_calls_of_a_gpu_hold_what_each_sequence_alone_attends_to(
+    sequences: list[Ids], kv_heads: int, is_recomputed: bool
+):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(varlen, "_forward", plain_forward)
         patch.setattr(varlen, "_backward", plain_backward)
         patch.setattr(packing, "build_tree_layout", build_calls)
-        found, alone, gradient, alone_gradient = along_paths(sequences, 4, kv_heads)
+        found, alone, gradient, alone_gradient = along_paths(sequences, 4, kv_heads, is_recomputed)
     torch.testing.assert_close(found, alone, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(gradient, alone_gradient, rtol=1e-4, atol=2e-5)

@@ -140,8 +140,9 @@ class _TreeAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        query_THE, *_, logsum_TH = ctx.saved_tensors
-        query, key, value, out = (states.float() for states in ctx.saved_tensors[:4])
+        # read once: where activations are recomputed, each reading would do that again
+        *saved, logsum_TH = ctx.saved_tensors
+        query, key, value, out = (states.float() for states in saved)
         grad, logsum = grads[0].float(), logsum_TH[..., None]
         into = [torch.empty_like(states) for states in (query, key, value)]
         for block in ctx.tree.blocks:
@@ -163,7 +164,7 @@ class _TreeAttention(torch.autograd.Function):
             )
             for total, part, place in zip(into, found, (below, above, above), strict=True):
                 total[place] += _token(part)
-        return (*(total.to(query_THE.dtype) for total in into), None, None)
+        return (*(total.to(saved[0].dtype) for total in into), None, None)
 
 
 def _head(states_THE: Tensor) -> Tensor:

@@ -159,10 +159,12 @@ class _TreeAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        *states, out_THE, logsum_HT = ctx.saved_tensors[:5]
+        # read once: where activations are recomputed, each reading would do that again
+        query_THE, key_THE, value_THE, out_THE, logsum_HT, *own = ctx.saved_tensors
+        states = (query_THE, key_THE, value_THE)
         into = [torch.zeros_like(each, dtype=torch.float32) for each in states]
         for call in ctx.calls:
-            found = call.backward(grads[0], *states, out_THE, logsum_HT, ctx.saved_tensors[5:], ctx.scaling)
+            found = call.backward(grads[0], *states, out_THE, logsum_HT, own, ctx.scaling)
             places = (call.queries_N, call.keys_N, call.keys_N)
             for total, part, at in zip(into, found, places, strict=True):
                 # places differ, so that no order of additions is left to chance
