@@ -1,8 +1,9 @@
 """Gather vLLM, DeepSpeed, Ray and what they import for a GPU machine that has PyTorch and transformers, and no network.
 
 Files reach such a machine together with this checkout, in transfers of limited size. Each gets a folder of archives and
-a script to source there, from the root of the checkout: the first has the largest library, the second what a learner
-and a sampler need besides, the third Ray. What only other GPUs, quantised models or mixtures of experts need stays out.
+a script to source there, from the root of the checkout: the first has most of the largest library, the second the rest
+and what else a learner and a sampler need, the third Ray. What only other GPUs, quantised models or mixtures of experts
+need stays out.
 
     python bench/gpu_kit.py [--into build/gpu-kit] [--limit-mib 64]
 """
@@ -41,6 +42,8 @@ _LEFT_OUT = (
     "ray/jars", "ray/cpp", "ray/include", "ray/rllib", "ray/data", "ray/serve", "ray/tune", "ray/train", "ray/llm",
     "ray/air", "ray/dashboard/client",
 )  # fmt: skip
+_FIRST_PIECE = 40 * MIB
+"""Of an archive that goes in two transfers."""
 _METADATA = ("METADATA", "entry_points.txt", "top_level.txt")
 
 
@@ -49,6 +52,8 @@ class Archive:
     """A part of the kit."""
 
     transfer: int
+    """The first of two where it is divided."""
+    is_divided: bool = False
     packages: tuple[str, ...] = ()
     """None: all that no other archive names."""
     only: str = ""
@@ -56,7 +61,7 @@ class Archive:
 
 
 ARCHIVES = {
-    "kernels": Archive(transfer=1, packages=("vllm",), only=_KERNELS),
+    "kernels": Archive(transfer=1, is_divided=True, packages=("vllm",), only=_KERNELS),
     "learner": Archive(
         transfer=2,
         packages=(
@@ -76,9 +81,16 @@ mkdir -p "$AGYM_GPU_KIT" && ln -sfn "$PWD" "$AGYM_GPU_KIT/agym"
 (cd {folder} && sha256sum --quiet --check SHA256SUMS) && python3 - {folder} "$AGYM_GPU_KIT" <<'END'
 import sys, tarfile
 from pathlib import Path
-for archive in sorted(Path(sys.argv[1]).glob("*.tar.xz")):
-    with tarfile.open(archive) as file:
-        file.extractall(sys.argv[2], filter="data")
+kit = Path(sys.argv[2])
+for path in sorted(Path(sys.argv[1]).glob("*.tar.xz*")):
+    archive = path
+    if path.suffix in (".first", ".rest"):
+        archive = kit / path.stem
+        with archive.open("wb" if path.suffix == ".first" else "ab") as whole:
+            whole.write(path.read_bytes())
+    if path.suffix != ".first":
+        with tarfile.open(archive) as file:
+            file.extractall(kit, filter="data")
 END
 # FlashInfer is not in the kit
 export VLLM_USE_FLASHINFER_SAMPLER=0
@@ -91,15 +103,15 @@ def main() -> int:
     parser.add_argument("--into", type=Path, default=ROOT / "build" / "gpu-kit", metavar="FOLDER")
     parser.add_argument("--limit-mib", type=float, default=64.0, help="of a transfer, this checkout included")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        wheels = _fetch(Path(folder))
+    with tempfile.TemporaryDirectory() as scratch:
+        wheels = _fetch(Path(scratch))
         _check_wheels(wheels.values())
         shutil.rmtree(arguments.into, ignore_errors=True)
         # lzma lets go of the interpreter
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda name: _pack(name, wheels, arguments.into), ARCHIVES))
-    for transfer in {archive.transfer for archive in ARCHIVES.values()}:
-        _write_install(arguments.into / str(transfer))
+    for folder in sorted(arguments.into.iterdir()):
+        _write_install(folder)
     return _report(arguments.into, arguments.limit_mib * MIB)
 
 
@@ -153,6 +165,16 @@ def _pack(name: str, wheels: dict[str, Path], into: Path) -> None:
         for package in packages:
             for member, data in _members(wheels[package], archive.only):
                 file.addfile(member, BytesIO(data))
+    if archive.is_divided:
+        _divide(path, into / str(archive.transfer + 1))
+
+
+def _divide(archive: Path, following: Path) -> None:
+    packed = archive.read_bytes()
+    archive.unlink()
+    archive.with_name(f"{archive.name}.first").write_bytes(packed[:_FIRST_PIECE])
+    following.mkdir(parents=True, exist_ok=True)
+    (following / f"{archive.name}.rest").write_bytes(packed[_FIRST_PIECE:])
 
 
 def _members(wheel: Path, only: str) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
@@ -181,7 +203,7 @@ def _installed_name(name: str) -> str:
 
 
 def _write_install(folder: Path) -> None:
-    archives = sorted(folder.glob("*.tar.xz"))
+    archives = sorted(folder.glob("*.tar.xz*"))
     sums = [f"{hashlib.sha256(each.read_bytes()).hexdigest()}  {each.name}\n" for each in archives]
     (folder / "SHA256SUMS").write_text("".join(sums))
     (folder / "install").write_text(_INSTALL.format(folder=folder.relative_to(ROOT)))
@@ -197,7 +219,7 @@ def _report(into: Path, limit: float) -> int:
     for folder in sorted(into.iterdir()):
         sizes = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
         total = sum(sizes.values()) + checkout
-        parts = ", ".join(f"{name} {size / MIB:.1f}" for name, size in sizes.items() if name.endswith(".xz"))
+        parts = ", ".join(f"{name} {size / MIB:.1f}" for name, size in sizes.items() if ".tar." in name)
         print(f"transfer {folder.name}: {total / MIB:.1f} of {limit / MIB:g} MiB with the checkout ({parts})")
         too_large += [folder.name] * (total > limit)
     if too_large:
@@ -213,7 +235,8 @@ def _checkout_bytes() -> int:
         check=True,
     ).stdout.decode()
     paths: Sequence[Path] = [ROOT / name for name in listed.split("\0") if name]
-    return sum(path.stat().st_size for path in paths if path.is_file() and not path.is_symlink())
+    # as an archive of files holds them: in blocks, with a header each
+    return sum(1024 + path.stat().st_size for path in paths if path.is_file() and not path.is_symlink())
 
 
 if __name__ == "__main__":
