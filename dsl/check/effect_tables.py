@@ -231,7 +231,7 @@ AGENT: tuple[Condition[Agent], ...] = (
     ),
     Condition("invalid_limit", lambda a: a.on_invalid is OnInvalid.TELL, "'on_invalid: end' ends at the first"),
     Condition(
-        "format parsing prompt observation_tokens thoughts parallel_calls guided show_actions demonstrations on_invalid"
+        "parsing prompt observation_tokens thoughts parallel_calls guided show_actions demonstrations on_invalid"
         " invalid_limit on_invalid_turn planning reflection memory",
         lambda a: a.harness is None,
         "under 'harness' the agent writes its own messages and reads the replies itself",
@@ -261,6 +261,13 @@ class StageEntry:
 _NOT_TRAINED_ON = "no episode played in this stage is used for training"
 
 STAGE: tuple[Condition[StageEntry], ...] = (
+    Condition(
+        "agent.format",
+        lambda e: (
+            e.s.agent.harness is None or (is_offline(e.s.algorithm) and e.s.algorithm.data.source is DataSource.EXPERT)
+        ),
+        "under 'harness' the agent reads the replies itself; only an expert's are written in a format",
+    ),
     Condition("turns", lambda e: is_played(e.s.algorithm), "this stage plays no tasks"),
     Condition("until", lambda e: learns(e.s.algorithm), "an 'eval' stage ends on its own"),
     Condition(

@@ -194,7 +194,12 @@ def relabelled_episodes_are_one_sequence(case: Case) -> Iterator[Diagnostic]:
         agent, algorithm = stage.agent, stage.algorithm
         pieces = _in_pieces(agent)
         plans = "planning" if agent.planning is not None else None
-        if samples(algorithm) and algorithm.data.relabel is not Relabel.NONE and (key := pieces or plans):
+        # an expert needs none of these but a harness
+        if (
+            (samples(algorithm) or agent.harness is not None)
+            and algorithm.data.relabel is not Relabel.NONE
+            and (key := pieces or plans)
+        ):
             message = f"an episode with '{key}' cannot be relabelled for another goal"
             yield case.error(
                 "conflict",
@@ -214,6 +219,8 @@ def relabelled_episodes_are_one_sequence(case: Case) -> Iterator[Diagnostic]:
 
 def _in_pieces(agent: Agent) -> str | None:
     """The setting that splits an episode into several token sequences."""
+    if agent.harness is not None:
+        return "harness"
     if agent.reflection is not None:
         return "reflection"
     if agent.thinking and agent.thoughts is not Thoughts.KEEP:

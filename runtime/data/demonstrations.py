@@ -132,7 +132,7 @@ class Demonstrator:
         _append(buffer, self.chat.begin(opening), trained=trains_all)
         turns: list[Turn] = []
         ending = Ending.HORIZON
-        async for action, noisy, then in self._choose_actions(env, session, task, limits.horizon, seed):
+        async for action, noisy, then in self.choose_actions(env, session, task, limits.horizon, seed):
             text = self.format.write_step(action, then)
             reply = self._reply(text, f"task '{task.id}' of environment '{env.name}'")
             if len(buffer.ids) + len(reply) > limits.context_tokens:
@@ -176,7 +176,7 @@ class Demonstrator:
         text = self.chat.truncate(observation.text, limits.observation_tokens)
         return add_actions(text, observation.valid_actions) if self.shows_actions else text
 
-    async def _choose_actions(
+    async def choose_actions(
         self, env: ConnectedEnv, session: Session, task: Task, horizon: int, seed: int
     ) -> AsyncIterator[tuple[str, bool, str]]:
         """Yield actions, whether each is noise, and the one after it, if that is known; fewer than `horizon` where the
@@ -312,11 +312,20 @@ class Demonstrator:
         )
 
     def _reply(self, text: str, what: str, *, trained: bool = True) -> list[int]:
+        written = self.chat.write(text)
+        ids = self.encode_reply(written, what) if trained else self._check_end(self.chat.encode(written), text, what)
+        return [*ids, self.chat.end_of_reply]
+
+    def encode_reply(self, written: str, what: str = "a reply") -> list[int]:
+        """Encode a reply to imitate, without its end."""
         try:
-            ids = [*self.encode(self.chat.write(text)), self.chat.end_of_reply] if trained else self.chat.reply(text)
+            ids = self.encode(written)
         except UnknownWord as error:
             raise RunError(f"demonstrations, {what}: {error}") from error
-        if self.chat.end_of_reply in ids[:-1]:
+        return self._check_end(ids, written, what)
+
+    def _check_end(self, ids: list[int], text: str, what: str) -> list[int]:
+        if self.chat.end_of_reply in ids:
             end = self.chat.end_text
             raise RunError(
                 f"demonstrations, {what}: the reply must not contain '{end}', which is added to it; got {text!r:.200}"

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Protocol
 
 from ...dsl.model.recipe import Harness as Settings
-from ...dsl.model.recipe import HarnessScore
+from ...dsl.model.recipe import HarnessScore, Rollout
 from ...envs.errors import EnvFault, FaultKind
 from ...envs.protocol import Session, Step, score_of
 from ..agents.messages import Message
 from ..policy_endpoint.endpoint import PolicyEndpoint
 from ..policy_endpoint.policy import Policy, PolicyEpisode
 from ..rollout.env_calls import (
+    ConcurrencyLimits,
     ConnectedEnv,
     check_score,
     limit_time,
@@ -25,16 +27,30 @@ from ..rollout.env_calls import (
     with_deadline,
     with_retries,
 )
-from ..rollout.episode import Ending, Episode, HarnessReport, PendingVerdict, Task, Turn
-from ..rollout.player import EpisodeLimits, Player
+from ..rollout.episode import Ending, Episode, HarnessReport, PendingVerdict, Segment, Task, Turn
+from ..rollout.player import EpisodeLimits
 from ..rollout.verdicts import find_pending
+from .expert import ExpertSource, HarnessExpert, mark_imitated
 from .peers import Peers
 from .process import run_process
 from .registry import Harness, HarnessTask
 from .result import HarnessResult, load_result, read_result
 from .session import HarnessSession, SessionRoutes, describe_task
 
-__all__ = ["HarnessRunner"]
+__all__ = ["HarnessRunner", "Pace"]
+
+
+class Pace(Protocol):
+    """How long an episode may take, and how many do the same at once; that of whoever would play it else."""
+
+    @property
+    def timeouts(self) -> Rollout: ...
+
+    @property
+    def concurrency(self) -> ConcurrencyLimits: ...
+
+    @property
+    def clock(self) -> Callable[[], float]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +64,12 @@ class HarnessRunner:
     environ: Mapping[str, str]
     harness: Harness | None = None
     """The registered one; None for a command."""
+    expert: ExpertSource | None = None
+    """Replies in the policy's place, where demonstrations are made."""
 
     async def __call__(
         self,
-        player: Player,
+        pace: Pace,
         env: ConnectedEnv,
         task: Task,
         index: int,
@@ -63,16 +81,16 @@ class HarnessRunner:
 
         async def once() -> Episode:
             async with (
-                open_session(env, task, player.timeouts, player.concurrency) as session,
-                limit_time(player.timeouts.episode_timeout_s, f"the episode of task '{task.id}' in {env.name} to end"),
+                open_session(env, task, pace.timeouts, pace.concurrency) as session,
+                limit_time(pace.timeouts.episode_timeout_s, f"the episode of task '{task.id}' in {env.name} to end"),
             ):
-                attempt = _Attempt(runner=self, player=player, env=env, task=task, index=index, limits=limits)
+                attempt = _Attempt(runner=self, pace=pace, env=env, task=task, index=index, limits=limits)
                 try:
                     return await attempt.play(session, seed)
                 finally:
                     reports.append(attempt.report)
 
-        episode = await with_retries(once, task, index, limits.horizon, player.timeouts.retries, player.clock)
+        episode = await with_retries(once, task, index, limits.horizon, pace.timeouts.retries, pace.clock)
         return replace(episode, harness=reports[-1] if reports else None)
 
 
@@ -81,7 +99,7 @@ class _Attempt:
     """One attempt at an episode."""
 
     runner: HarnessRunner
-    player: Player
+    pace: Pace
     env: ConnectedEnv
     task: Task
     index: int
@@ -99,9 +117,10 @@ class _Attempt:
             session.first,
             partial(self._step, session),
             horizon=self.limits.horizon,
-            clock=self.player.clock,
+            clock=self.pace.clock,
             num_replies=lambda: len(self._episode.exchanges) if self._episode else 0,
         )
+        expert = await self._prepare_expert(session, shown, seed)
         key = runner.endpoint.make_key()
         with runner.endpoint.open_episode(
             runner.policy,
@@ -111,16 +130,26 @@ class _Attempt:
             admits=partial(runner.peers.admits, key),
             key=key,
         ) as self._episode:
+            self._episode.expert = expert
             self._episode.failure = asyncio.get_running_loop().create_future()
             result = await self._run(shown)
         if result.answer is not None and not shown.ended:
             await shown.step(result.answer)
         return self._build(shown, result)
 
+    async def _prepare_expert(self, session: Session, shown: HarnessSession, seed: int) -> HarnessExpert | None:
+        source = self.runner.expert
+        if source is None:
+            return None
+        steps = source.choose_actions(self.env, session, self.task, self.limits.horizon, seed)
+        expert = HarnessExpert(source=source, steps=steps, shown=shown)
+        await expert.prepare()
+        return expert
+
     async def _step(self, session: Session, action: str) -> Step:
-        async with self.player.concurrency.step:
+        async with self.pace.concurrency.step:
             what = f"{self.env.name} to answer '{action[:60]}'"
-            step = await with_deadline(session.step(action), self.player.timeouts.step_timeout_s, what)
+            step = await with_deadline(session.step(action), self.pace.timeouts.step_timeout_s, what)
         self._rewards.append(validated(step, self.env.name).reward)
         self._measures = measures_of(step)
         return step
@@ -135,7 +164,7 @@ class _Attempt:
         try:
             await asyncio.wait((work, failure), return_when=asyncio.FIRST_COMPLETED)
             if failure.done():
-                failure.result()  # the engine's own error, which no retry of the episode helps
+                failure.result()  # the engine's own error, which no retry of the episode helps, or the expert's
             return await work
         finally:
             failure.cancel()
@@ -236,7 +265,7 @@ class _Attempt:
         return Episode(
             task=self.task,
             index=self.index,
-            segments=self._episode.conversations.segments,
+            segments=self._find_segments(self._episode),
             turns=_make_turns(self._episode, shown),
             ending=self._find_ending(shown),
             horizon=self.limits.horizon,
@@ -245,6 +274,11 @@ class _Attempt:
             measures=self._measures,
             pending=self._find_pending(shown),
         )
+
+    def _find_segments(self, episode: PolicyEpisode) -> tuple[Segment, ...]:
+        if self.runner.expert is None:
+            return episode.conversations.segments
+        return mark_imitated(episode, self.runner.expert.loss_on)
 
     def _find_pending(self, shown: HarnessSession) -> PendingVerdict | None:
         if self.runner.settings.score is not HarnessScore.ENVIRONMENT or not shown.steps:

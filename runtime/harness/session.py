@@ -82,6 +82,10 @@ class HarnessSession:
         except MalformedCall as error:
             return {**self.show(), "observation": str(error), "status": Status.INVALID.value}
 
+    def to_calls(self, action: str) -> tuple[ToolCall, ...]:
+        """Write an action as calls of the environment's tools; raise `MalformedCall` where it is none."""
+        return self._box.to_calls(action)
+
     def show(self) -> Mapping[str, Any]:
         observation = self._last.observation
         return {

@@ -88,5 +88,14 @@ def out_of_requests(limit: int) -> ApiError:
     )
 
 
+def nothing_to_show() -> ApiError:
+    return ApiError(
+        403,
+        "the expert that replies in this episode has nothing more to show",
+        kind="insufficient_quota",
+        code="insufficient_quota",
+    )
+
+
 def timed_out(seconds: float) -> ApiError:
     return ApiError(504, f"no reply within {seconds:g} s", kind="server_error", code="timeout")

@@ -15,7 +15,16 @@ from typing import Any
 from ...envs.protocol import ToolSchema
 from .api_errors import bad_request, unsupported
 
-__all__ = ["CallMade", "ChatMessage", "Role", "canonical_json", "join_parts", "read_chat_messages", "read_tool"]
+__all__ = [
+    "CallMade",
+    "ChatMessage",
+    "Role",
+    "canonical_arguments",
+    "canonical_json",
+    "join_parts",
+    "read_chat_messages",
+    "read_tool",
+]
 
 
 class Role(StrEnum):
@@ -51,6 +60,11 @@ def canonical_json(text: str) -> str:
         return json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     except (ValueError, RecursionError):
         return text.strip()
+
+
+def canonical_arguments(arguments: Mapping[str, Any]) -> str:
+    """Write arguments of a call in that way."""
+    return canonical_json(json.dumps(dict(arguments), ensure_ascii=False))
 
 
 def join_parts(content: Any, param: str) -> str:

@@ -7,19 +7,39 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
+from ...envs.errors import EnvFault
 from ...envs.protocol import ToolSchema
 from ..agents.chat import Chat
+from ..errors import RunError
 from ..protocols import FinishReason, Sampled, Sampler, SampleRequest, SamplerError, SamplingSettings
 from ..seeds import derive
-from .api_errors import ApiError, bad_request, context_too_long, episode_ended, out_of_requests, timed_out
+from .api_errors import (
+    ApiError,
+    bad_request,
+    context_too_long,
+    episode_ended,
+    nothing_to_show,
+    out_of_requests,
+    timed_out,
+)
 from .conversations import Conversations, Line, Place
 from .fairness import FairQueue
-from .messages import ChatMessage
+from .messages import CallMade, ChatMessage
 from .voice import ReadReply, Voice
 
-__all__ = ["Answer", "EpisodeLimit", "Exchange", "Policy", "PolicyEpisode", "PolicyRequest", "Usage"]
+__all__ = [
+    "Answer",
+    "EpisodeLimit",
+    "Exchange",
+    "Expert",
+    "ExpertReply",
+    "Policy",
+    "PolicyEpisode",
+    "PolicyRequest",
+    "Usage",
+]
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +107,29 @@ class Exchange:
     """What the client was given, as one text."""
     seconds: float
     observation: str = ""
+    is_noise: bool = False
+    """An expert's reply that is no part of its solution."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertReply:
+    """What an expert replies in the policy's place."""
+
+    text: str
+    calls: tuple[CallMade, ...] = ()
+    is_noise: bool = False
+
+
+class Expert(Protocol):
+    """Answers an episode's requests in the policy's place: the replies are to be imitated."""
+
+    async def reply(self, request: PolicyRequest) -> ExpertReply | None:
+        """Return None where there is nothing more to show. May raise `EnvFault` and `RunError`."""
+        ...
+
+    def encode(self, text: str) -> Sequence[int]:
+        """Encode words to imitate; raise `RunError` for one that the model does not know."""
+        ...
 
 
 class EpisodeLimit(str):
@@ -111,8 +154,10 @@ class PolicyEpisode:
     limit: EpisodeLimit | None = None
     """Set once the endpoint refused a request for it."""
     ended: bool = False
+    expert: Expert | None = None
+    """Replies in the policy's place, where a demonstration is made."""
     failure: asyncio.Future[None] | None = None
-    """Gets the exception of a sampler that failed, for whoever plays the episode."""
+    """Gets the exception of a sampler or an expert that failed, for whoever plays the episode."""
     num_asked: int = 0
 
     def count_request(self) -> int:
@@ -124,6 +169,11 @@ class PolicyEpisode:
             raise out_of_requests(self.max_requests)
         self.num_asked += 1
         return self.num_asked - 1
+
+    def fail(self, error: Exception) -> None:
+        """Tell whoever plays the episode."""
+        if self.failure is not None and not self.failure.done():
+            self.failure.set_exception(error)
 
 
 class Policy:
@@ -167,10 +217,16 @@ class Policy:
             forced = voice.force_call(request.forced or None) if request.forced is not None else ()
             prompt = (*place.prompt, *forced)
             started = self._clock()
-            sampled = await self._sample(episode, self._request(episode, number, request, prompt))
+            asked = self._request(episode, number, request, prompt)
+            if episode.expert is None:
+                sampled, is_noise = await self._sample(episode, asked), False
+            else:
+                sampled, is_noise = await self._demonstrate(episode, episode.expert, request, voice, forced, asked)
             if episode.ended:  # nothing that came later is part of it
                 raise episode_ended()
-            return self._take(episode, request, voice, place, forced, sampled, self._clock() - started, number)
+            answer = self._take(episode, request, voice, place, forced, sampled, self._clock() - started, number)
+            episode.exchanges[-1].is_noise = is_noise
+            return answer
 
     def _voice(self, tools: Sequence[ToolSchema], name: str) -> Voice:
         if name not in self._voices:
@@ -213,9 +269,37 @@ class Policy:
             raise bad_request(str(error)) from None
         except SamplerError as error:
             log.error("the sampling engine failed: %s", error)
-            if episode.failure is not None and not episode.failure.done():
-                episode.failure.set_exception(error)
+            episode.fail(error)
             raise ApiError(500, "the sampling engine failed", kind="server_error") from error
+
+    async def _demonstrate(
+        self,
+        episode: PolicyEpisode,
+        expert: Expert,
+        request: PolicyRequest,
+        voice: Voice,
+        forced: Sequence[int],
+        asked: SampleRequest,
+    ) -> tuple[Sampled, bool]:
+        """Return the expert's reply as if it had been sampled, and whether it is noise."""
+        try:
+            reply = await expert.reply(request)
+            text = "" if reply is None else voice.write(reply.text, reply.calls)
+            begun = voice.chat.decode(forced) if forced else ""
+            if reply is None or not text.startswith(begun):  # a tool that must be called, and the expert does not
+                episode.limit = _REQUESTS
+                raise nothing_to_show()
+            ids = (*expert.encode(text[len(begun) :]), voice.chat.end_of_reply)
+        except (EnvFault, RunError) as error:
+            episode.fail(error)
+            raise ApiError(500, "the expert failed", kind="server_error") from error
+        if len(asked.prompt) + len(ids) > self._context_tokens:
+            episode.limit = _CONTEXT
+            raise context_too_long(len(asked.prompt) + len(ids), self._context_tokens)
+        return (
+            Sampled(ids=ids, logprobs=(0.0,) * len(ids), versions=(-1,) * len(ids), finish=FinishReason.STOP),
+            reply.is_noise,
+        )
 
     def _take(
         self,

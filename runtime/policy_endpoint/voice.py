@@ -113,9 +113,16 @@ class Voice:
 
     def _write(self, message: ChatMessage) -> str:
         """Write a reply that was not sampled here as the model would have."""
-        calls = [self._dialect.write(ToolCall(call.name, _load_arguments(call))) for call in message.calls]
         # control tokens that a client spells out in a reply are text, as everywhere
-        return "\n".join(part for part in (self.chat.truncate(message.text, None), *calls) if part)
+        return self._join(self.chat.truncate(message.text, None), message.calls)
+
+    def write(self, text: str, calls: Sequence[CallMade]) -> str:
+        """Write a reply as the model would, thoughts included where the template expects some."""
+        return self.chat.write(self._join(text, calls))
+
+    def _join(self, text: str, calls: Sequence[CallMade]) -> str:
+        written = [self._dialect.write(ToolCall(call.name, _load_arguments(call))) for call in calls]
+        return "\n".join(part for part in (text, *written) if part)
 
     # --- tokens to a message
 

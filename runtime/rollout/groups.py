@@ -45,6 +45,7 @@ class PlayOne(Protocol):
         limits: EpisodeLimits,
         seed: int,
         examples: Sequence[Message] = (),
+        /,
     ) -> Episode: ...
 
 

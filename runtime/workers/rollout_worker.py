@@ -5,7 +5,7 @@ launchers to decide.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -21,6 +21,7 @@ from ..agents.prompts import prompt_version
 from ..data.dataset import Conversation
 from ..data.demonstrations import Demonstrator, NoSolution, append_solution
 from ..errors import RunError, SamplerLost, StepRefused, read_text
+from ..harness.expert import ExpertSource
 from ..harness.registry import load_harness
 from ..harness.runner import HarnessRunner
 from ..harness.running import RunningEndpoint
@@ -46,7 +47,7 @@ from ..rollout.task_sampler import select_tasks
 from ..seeds import derive
 from .division import deals_work
 
-__all__ = ["DemonstrationSettings", "PlaySettings", "RolloutWorker", "give_seeds"]
+__all__ = ["DemonstrationSettings", "PlaySettings", "RolloutWorker", "give_seeds", "show_through"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +151,9 @@ class RolloutWorker:
         _check_seats(envs, agent, has_earlier=self._earlier is not None)
         play_one = None
         if agent.harness is not None:
-            play_one = await self._harness_runner(player, style, agent, agent.harness)
+            play_one = await self._harness_runner(
+                agent, agent.harness, style.slots, sampling=style.sampling, tokens_per_reply=style.tokens_per_turn
+            )
         with _sampling():
             if not self._plays:
                 # what was cached while measuring or before a restart must not decide the last bits of what is sampled
@@ -164,17 +167,17 @@ class RolloutWorker:
                 self._plays -= 1
 
     async def _harness_runner(
-        self, player: Player, style: PlaySettings, agent: Agent, harness: Harness
+        self, agent: Agent, harness: Harness, slots: int, *, sampling: SamplingSettings, tokens_per_reply: int
     ) -> HarnessRunner:
         if self._endpoint is None:
             self._endpoint = await RunningEndpoint.start()
         policy = Policy(
             self.sampler,
             self._chat,
-            sampling=style.sampling,
+            sampling=sampling,
             context_tokens=agent.context_tokens,
-            tokens_per_reply=style.tokens_per_turn,
-            queue=self._endpoint.queue_for(style.slots),
+            tokens_per_reply=tokens_per_reply,
+            queue=self._endpoint.queue_for(slots),
             clock=self._clock,
             thinking=agent.thinking,
             timeout_s=harness.timeout_s,
@@ -211,15 +214,28 @@ class RolloutWorker:
     async def demonstrate(
         self, tasks: Sequence[tuple[Task, int]], style: DemonstrationSettings, limits: EpisodeLimits
     ) -> list[Episode | None]:
-        """Play a demonstration of each task with its seed; None for one that the expert has no solution of."""
+        """Play a demonstration of each task with its seed; None for one that the expert has no solution of. Under a
+        harness the expert replies to its requests."""
         envs = await self._envs.all(style.environments)
-        demonstrators = {name: self._demonstrator(style, env.spec) for name, env in envs.items()}
+        shows = await self._find_shows(style, envs)
         jobs = [
-            partial(_show_task, demonstrators[name], envs[name], task, limits, seed)
+            partial(_show_task, shows[name], envs[name], task, limits, seed)
             for task, seed in tasks
             for name in [task.environment]
         ]
         return await run_in_slots(jobs, style.slots)
+
+    async def _find_shows(self, style: DemonstrationSettings, envs: Mapping[str, ConnectedEnv]) -> dict[str, _Show]:
+        """Find how the expert of each environment shows a task."""
+        own = {name: self._demonstrator(style, env.spec) for name, env in envs.items()}
+        agent = style.agent
+        if agent.harness is None:
+            return {name: each.attempt for name, each in own.items()}
+        _check_seats(envs, agent, has_earlier=False)
+        runner = await self._harness_runner(
+            agent, agent.harness, style.slots, sampling=SamplingSettings(), tokens_per_reply=agent.context_tokens
+        )
+        return {name: show_through(runner, each) for name, each in own.items()}
 
     @deals_work
     async def relabel(
@@ -294,11 +310,23 @@ class RolloutWorker:
         await self._envs.close()
 
 
-async def _show_task(
-    demonstrator: Demonstrator, env: ConnectedEnv, task: Task, limits: EpisodeLimits, seed: int
-) -> Episode | None:
+_Show = Callable[[ConnectedEnv, Task, EpisodeLimits, int], Awaitable[Episode]]
+
+
+def show_through(runner: HarnessRunner, demonstrator: Demonstrator) -> _Show:
+    expert = ExpertSource(
+        choose_actions=demonstrator.choose_actions,
+        write_step=demonstrator.format.write_step,
+        encode=demonstrator.encode_reply,
+        loss_on=demonstrator.loss_on,
+    )
+    playing = replace(runner, expert=expert)
+    return lambda env, task, limits, seed: playing(demonstrator, env, task, 0, limits, seed)
+
+
+async def _show_task(show: _Show, env: ConnectedEnv, task: Task, limits: EpisodeLimits, seed: int) -> Episode | None:
     try:
-        return await demonstrator.attempt(env, task, limits, seed)
+        return await show(env, task, limits, seed)
     except NoSolution:
         return None
 

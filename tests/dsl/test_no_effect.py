@@ -207,7 +207,7 @@ ALGORITHM: Cases = {
 
 HARNESS = {"schedule.*.agent.harness": Harness(command=("python", "-m", "agent"))}
 OF_OUR_OWN_AGENT = (
-    *("format", "parsing", "prompt", "observation_tokens", "guided", "show_actions", "demonstrations", "on_invalid"),
+    *("parsing", "prompt", "observation_tokens", "guided", "show_actions", "demonstrations", "on_invalid"),
     *("on_invalid_turn", "planning", "reflection", "memory"),
 )
 
@@ -225,6 +225,7 @@ AGENT: Cases = {
 }
 
 STAGE: Cases = {
+    "agent.format": ([HARNESS, EVAL | HARNESS], [{}, SFT, SFT | HARNESS]),
     "sampling.temperature": ([SFT, EVAL], [{}, EVOLVE]),
     "sampling.top_p": ([SFT], [{}]),
     "sampling.top_k": ([SFT], [{}]),
