@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -78,7 +79,23 @@ def catalog(envs: Path = ENVS) -> Catalog:
         sinks=Registered(SINKS, partial(_find_plugins, SINK_GROUP, _sink)),
         harnesses=Registered({}, partial(_find_plugins, HARNESS_GROUP, _summary)),
         count_tasks=_count_released,
+        computes_bf16=_computes_bf16,
     )
+
+
+def _computes_bf16() -> bool:
+    """Whether the CPU has instructions for products of bf16: AVX-512 BF16 or AMX on x86, bf16 on Arm."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            lines = (line.partition(":") for line in islice(file, _LINES_OF_A_CORE))
+            flags = {flag for name, _, text in lines if name.strip() in ("flags", "Features") for flag in text.split()}
+    except OSError:  # not Linux: Apple's processors from the M2 on would, but fp32 is never wrong
+        return False
+    return not flags.isdisjoint(("avx512_bf16", "amx_bf16", "bf16"))
+
+
+_LINES_OF_A_CORE = 64
+"""All cores say the same."""
 
 
 def _with_rows(info: EnvironmentInfo) -> EnvironmentInfo:

@@ -89,6 +89,8 @@ class Catalog:
     """Agents of installed packages, with a summary of each."""
     count_tasks: Callable[[str, Mapping[str, Any]], Mapping[str, int]] = _count_none
     """How many tasks the splits of an environment have with these options, as far as that is known."""
+    computes_bf16: Callable[[], bool] = lambda: False
+    """Whether this machine's CPU computes in bf16; one that does not is many times slower in it than in fp32."""
 
     def count_split(self, environment: str | None, split: str, options: Mapping[str, Any]) -> int | None:
         """Return how many tasks a split of an environment has; None where that is not known."""

@@ -29,7 +29,7 @@ from .frozen import frozen
 from .model.algorithm import Preset
 from .model.model_sizes import find_shape, is_folder, read_shape
 from .model.plan import Plan
-from .model.recipe import Model, ModelShape, Recipe
+from .model.recipe import DType, Model, ModelShape, Recipe
 from .model.reflect import Record, record, type_at
 from .planning.lower import lower
 from .publish.plan_json import dump_canonical
@@ -268,6 +268,7 @@ class _Phases:
     def _lowered(
         self, variant: Variant, bound: Bound, recipe: Recipe, shape: ModelShape | None, left_out: tuple[LeftOut, ...]
     ) -> CompiledVariant:
+        recipe = self._with_dtype(recipe)
         draft = lower(recipe, shape, variant.choices, "", self._used(recipe))
         return CompiledVariant(
             tree=variant.tree,
@@ -278,6 +279,14 @@ class _Phases:
             left_out=left_out,
             folder=self.library.folder(self.source),
         )
+
+    def _with_dtype(self, recipe: Recipe) -> Recipe:
+        """Settle `auto` where it depends on the machine: a pretrained model on a CPU."""
+        model = recipe.model
+        if model.dtype is not DType.AUTO or model.path is None or recipe.hardware.gpus_per_node:
+            return recipe
+        dtype = DType.BF16 if self.catalog.computes_bf16() else DType.FP32
+        return replace(recipe, model=replace(model, dtype=dtype))
 
     def _used(self, recipe: Recipe) -> Catalog:
         """The catalog of what this recipe names: to list all that is registered takes a search of the machine."""

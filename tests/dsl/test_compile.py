@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from agym.dsl.check.json_schema import check_schema
 from agym.dsl.check.key_suggestions import SchemaKeys
 from agym.dsl.compile import Compiled, compile_recipe, find_shorthand
 from agym.dsl.compose.compose import compose
+from agym.dsl.model.recipe import DType
 from agym.dsl.source import Source
 from agym.dsl.text.node import MapNode
 from agym.files import DiskLibrary
@@ -53,6 +55,26 @@ def compiled(
 
 def codes(result: Compiled) -> list[str]:
     return [each.code for each in result.diagnostics if each.severity == "error"]
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "computes", "dtype"),
+    [
+        ("{path: ./models/tiny}", 0, True, DType.BF16),
+        ("{path: ./models/tiny}", 0, False, DType.FP32),
+        ("{path: ./models/tiny, dtype: fp32}", 0, True, DType.FP32),
+        ("{path: ./models/tiny}", 1, False, DType.AUTO),
+        ("{init: {layers: 2, tokenizer: {kind: bpe}}}", 0, True, DType.AUTO),
+    ],
+)
+def test_a_pretrained_model_takes_the_precision_that_the_cpu_is_fast_in(
+    catalog: Catalog, model: str, gpus: int, computes: bool, dtype: DType
+) -> None:
+    known = replace(catalog, computes_bf16=lambda: computes)
+    text = RIGHT.replace("{path: ./models/tiny}", model) + f"hardware: {{gpus_per_node: {gpus}}}\n"
+    compiling = compiled(text, known, {"models/tiny/config.json": json.dumps(CONFIG)})
+    (run,) = compiling.variants
+    assert run.recipe.model.dtype is run.plan.model.dtype is dtype
 
 
 def test_a_right_recipe_gives_one_run_with_tree_recipe_and_plan(catalog: Catalog) -> None:

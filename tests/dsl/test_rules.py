@@ -679,6 +679,11 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
                 "an episode with 'planning'",
             ),
             (
+                {**al(use=Preset.SFT, data__relabel=Relabel.HINDSIGHT), HARNESS: OWN_AGENT},
+                "algorithm.data.relabel",
+                "an episode with 'harness' cannot be relabelled",
+            ),
+            (
                 {**TOLD, REFLECTION: Reflection()},
                 "algorithm.critic.privileged",
                 "the first prompt, but 'reflection' makes",
