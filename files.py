@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,12 +50,15 @@ class DiskLibrary:
 
     def read(self, reference: str, base: Source | None) -> Found | Refusal:
         """Read a file by a path, or a shipped recipe by its name; files win."""
+        return self._read_first(reference, base, may_wait=False)
+
+    def _read_first(self, reference: str, base: Source | None, *, may_wait: bool) -> Found | Refusal:
         paths = self._paths(reference, base)
         if isinstance(paths, Trouble):
             return Refusal(trouble=paths)
         refusals = []
         for path in (*paths, *self._shipped_paths(reference)):
-            found = self._found(path, base)
+            found = self._found(path, base, may_wait=may_wait)
             if isinstance(found, Found):
                 return found
             refusals.append(found)
@@ -75,7 +79,7 @@ class DiskLibrary:
 
     def open(self, reference: str) -> Source | Diagnostic:
         """The recipe that the command line names: a path, or the name of a shipped one."""
-        found = self.read(reference, None)
+        found = self._read_first(reference, None, may_wait=True)
         if isinstance(found, Refusal):
             advice = "'agym recipes' lists those that are shipped" if found.trouble is Trouble.MISSING else None
             return explain_refusal(found, reference, Source(reference, "").span(0, 0), advice)
@@ -96,13 +100,13 @@ class DiskLibrary:
             self._projects[folder] = str(project_root(Path(folder), self.shipped))
         return self._projects[folder]
 
-    def _found(self, path: str, base: Source | None) -> Found | Refusal:
+    def _found(self, path: str, base: Source | None, *, may_wait: bool) -> Found | Refusal:
         key = self._key(path)
         if base is not None and self._leaves(key, base):
             return Refusal(trouble=Trouble.OUTSIDE, detail="it is a link")
         if key not in self._read:
             # by the path itself: what a link to a pipe leads to has no name
-            self._read[key] = _content(path)
+            self._read[key] = _content(path, may_wait=may_wait)
         content = self._read[key]
         return content if isinstance(content, Refusal) else Found(name=self._name(path), key=key, data=content)
 
@@ -144,8 +148,11 @@ def shipped_names(shipped: Path = SHIPPED) -> tuple[str, ...]:
     return tuple(path.relative_to(shipped).with_suffix("").as_posix() for path in sorted(shipped.rglob("*.yaml")))
 
 
-def _content(path: str) -> bytes | Refusal:
+def _content(path: str, *, may_wait: bool) -> bytes | Refusal:
+    """Read a file. A person may name a pipe, and waits for what comes; a recipe may not."""
     try:
+        if not may_wait and stat.S_ISFIFO(os.stat(path).st_mode):
+            return Refusal(trouble=Trouble.UNREADABLE, detail="it is a pipe")
         with open(path, "rb") as file:
             # one byte over the limit is enough to be refused, and /dev/zero ends there too
             return file.read(MAX_BYTES + 1)
@@ -236,7 +243,7 @@ def _skipped(folder: str) -> bool:
 
 def _is_recipe(path: str) -> bool:
     """True with `agym:` at the top level or the schema's modeline, and for an unreadable file, which is reported."""
-    content = _content(path)
+    content = _content(path, may_wait=True)
     return isinstance(content, Refusal) or LOOKS_LIKE_RECIPE.search(content) is not None
 
 

@@ -159,6 +159,13 @@ def test_a_file_over_the_limit_is_refused_by_size(tmp_path: Path) -> None:
     assert answer.code == "too-large"
 
 
+def test_a_pipe_that_a_recipe_names_is_refused_at_once(project: Path) -> None:
+    os.mkfifo(project / "base.yaml")
+    answer = DiskLibrary(project).read("./base.yaml", source(put(project, "child.yaml")))
+    assert isinstance(answer, Refusal)
+    assert (answer.trouble, answer.detail) == (Trouble.UNREADABLE, "it is a pipe")
+
+
 def test_a_pipe_is_read(tmp_path: Path) -> None:
     read, write = os.pipe()
     os.write(write, b"agym: 1\n")
