@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agym.dsl.model.algorithm import LossOn
 from agym.dsl.model.recipe import Agent, Format, Harness, HarnessLimits, Rollout, TokenizerInit
 from agym.envs.clients.client import InlineEnv
 from agym.runtime.agents.chat import Chat
 from agym.runtime.agents.formats import format_for
 from agym.runtime.backends.hf_models import ModelTokenizer, make_tokenizer
+from agym.runtime.data.demonstrations import Demonstrator
+from agym.runtime.harness.registry import Harness as Play
 from agym.runtime.harness.runner import HarnessRunner
 from agym.runtime.harness.running import RunningEndpoint
 from agym.runtime.policy_endpoint.policy import Policy
@@ -23,10 +26,12 @@ from agym.runtime.protocols import SamplingSettings
 from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from agym.runtime.rollout.episode import Episode, Task
 from agym.runtime.rollout.player import EpisodeLimits, Player
+from agym.runtime.workers.rollout_worker import show_through
 
 from ..policy_endpoint.conftest import Speaker
 
 HORIZON = 6
+TASK = Task(environment="echo", id="train-0", seed=1)
 
 
 def left_behind(mark: str) -> list[str]:
@@ -66,7 +71,43 @@ class Scene:
             environ=os.environ,
         )
         budgets = EpisodeLimits(horizon=HORIZON, tokens_per_turn=256, context_tokens=8192)
-        return await runner(self.player, self.env, Task(environment="echo", id="train-0", seed=1), 0, budgets, 5)
+        return await runner(self.player, self.env, TASK, 0, budgets, 5)
+
+    async def show(
+        self,
+        harness: Play | None = None,
+        *,
+        command: Sequence[str] | None = None,
+        env: Callable[[], Any] | None = None,
+        seed: int = 5,
+        **settings: Any,
+    ) -> Episode:
+        """Let the expert play one episode in the hands of an agent."""
+        world = self.env
+        if env is not None:
+            client = InlineEnv(env)
+            world = ConnectedEnv(name="echo", client=client, spec=await client.spec())
+        chat = self.player.chat
+        demonstrator = Demonstrator(
+            chat=chat,
+            format=self.player.format,
+            prompt=None,
+            shows_actions=False,
+            timeouts=self.player.timeouts,
+            concurrency=self.player.concurrency,
+            clock=lambda: 0.0,
+            **{"encode": chat.encode, "noise": 0.0, "loss_on": LossOn.EXPERT, **settings},
+        )
+        runner = HarnessRunner(
+            settings=Harness(use="mine" if harness else None, command=command and tuple(command), timeout_s=300.0),
+            endpoint=self.running.endpoint,
+            policy=self.policy,
+            peers=self.running.peers,
+            environ=os.environ,
+            harness=harness,
+        )
+        limits = EpisodeLimits(horizon=HORIZON, tokens_per_turn=256, context_tokens=8192)
+        return await show_through(runner, demonstrator)(world, TASK, limits, seed)
 
 
 OpenScene = Callable[[Callable[[int, str], str]], AbstractAsyncContextManager[Scene]]

@@ -10,32 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 from agym.dsl.model.algorithm import LossOn
-from agym.dsl.model.recipe import Agent, Format, Harness
-from agym.envs.clients.client import InlineEnv
 from agym.envs.errors import EnvFault
-from agym.runtime.agents.formats import format_for
 from agym.runtime.backends.hf_models import UnknownWord
-from agym.runtime.data.demonstrations import Demonstrator, NoSolution
+from agym.runtime.data.demonstrations import NoSolution
 from agym.runtime.errors import RunError
 from agym.runtime.harness.registry import HarnessTask
-from agym.runtime.harness.runner import HarnessRunner
-from agym.runtime.rollout.env_calls import ConnectedEnv
-from agym.runtime.rollout.episode import Ending, Episode, Task
-from agym.runtime.rollout.player import EpisodeLimits
-from agym.runtime.workers.rollout_worker import show_through
+from agym.runtime.rollout.episode import Ending, Episode
 
-from .conftest import HORIZON, OpenScene, Scene
+from .conftest import OpenScene
 
-Play = Callable[[HarnessTask, Any], Awaitable[Mapping[str, Any] | None]]
+Agent = Callable[[HarnessTask, Any], Awaitable[Mapping[str, Any] | None]]
 
 
 def never(number: int, prompt: str) -> str:
     raise AssertionError("the policy is not asked where its expert replies")
 
 
-def show(
-    scene: OpenScene, agent: Play, env: Any = None, context_tokens: int = 8192, seed: int = 5, **settings: Any
-) -> Episode:
+def show(scene: OpenScene, agent: Agent, **settings: Any) -> Episode:
     """Let the expert play one episode in the hands of an agent."""
 
     async def harness(task: HarnessTask) -> Mapping[str, Any] | None:
@@ -44,37 +35,9 @@ def show(
         async with AsyncOpenAI(base_url=task.base_url, api_key=task.api_key, max_retries=0) as client:
             return await agent(task, client)
 
-    async def play(opened: Scene) -> Episode:
-        world = opened.env
-        if env is not None:
-            client = InlineEnv(env)
-            world = ConnectedEnv(name="echo", client=client, spec=await client.spec())
-        chat = opened.player.chat
-        demonstrator = Demonstrator(
-            chat=chat,
-            format=format_for(Agent(format=Format.PLAIN)),
-            prompt=None,
-            shows_actions=False,
-            timeouts=opened.player.timeouts,
-            concurrency=opened.player.concurrency,
-            clock=lambda: 0.0,
-            **{"encode": chat.encode, "noise": 0.0, "loss_on": LossOn.EXPERT, **settings},
-        )
-        runner = HarnessRunner(
-            settings=Harness(use="mine", timeout_s=60.0),
-            endpoint=opened.running.endpoint,
-            policy=opened.policy,
-            peers=opened.running.peers,
-            environ={},
-            harness=harness,
-        )
-        limits = EpisodeLimits(horizon=HORIZON, tokens_per_turn=256, context_tokens=context_tokens)
-        task = Task(environment="echo", id="train-0", seed=1)
-        return await show_through(runner, demonstrator)(world, task, limits, seed)
-
     async def once() -> Episode:
         async with scene(never) as opened:
-            return await play(opened)
+            return await opened.show(harness, **settings)
 
     return asyncio.run(once())
 

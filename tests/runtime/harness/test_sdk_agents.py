@@ -62,6 +62,19 @@ def test_one_that_is_wrong_to_the_end_has_used_its_turns_and_is_no_fault(scene: 
     assert len([turn for turn in episode.turns if turn.action is not None]) >= HORIZON
 
 
+@pytest.mark.parametrize("script", AGENTS)
+def test_an_expert_shows_its_task_through_it(scene: OpenScene, script: str) -> None:
+    async def once() -> Episode:
+        async with scene(answer) as opened:
+            return await opened.show(command=[str(PYTHON), str(ROOT / "recipes/harness" / script)])
+
+    episode = asyncio.run(once())
+    assert episode.harness is not None
+    assert (episode.fault, episode.ending, episode.success) == ("", Ending.DONE, True), episode.harness.log
+    assert [turn.reward for turn in episode.turns] == [0.5, 0.5]
+    assert all(segment.sampled.any() for segment in episode.segments)
+
+
 def test_a_reply_without_a_call_ends_an_agent_that_takes_it_for_its_answer(scene: OpenScene) -> None:
     for script in ("openai_agents_agent.py", "langgraph_agent.py"):
         episode, asked = play(scene, script, lambda number, prompt: "I do not know.")
