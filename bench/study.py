@@ -7,21 +7,30 @@ reinforcement into `bench/NAME.svg`.
     python bench/study.py [--at-once 2]                                                     a tiny agent
     python bench/study.py --recipe studies/scaling-inter-smollm2 --at-once 1 [--seeds 1 2]  a pretrained model
 
-What a folder already holds is read, not run again.
+What a folder already holds is read, not run again, and so is what `--kept` has in `bench/data/NAME.jsonl`, a line for
+each run that ended, of the recipe as it is now: a study of many hours goes on there on another machine. A seed that
+was begun is best ended on the same one, as seconds, and on a CPU the precision of a pretrained model, depend on it.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from math import sqrt
 from pathlib import Path
 from statistics import stdev
+from typing import Any
 
 from agym.catalog import catalog
 from agym.dsl.compile import compile_recipe
+from agym.dsl.model.plan import Plan
+from agym.dsl.model.recipe import DType
+from agym.dsl.publish.plan_json import dump_canonical
 from agym.files import DiskLibrary
 from plot import Panel, Point, svg
 from runs import Job, Trained, mean, train
@@ -41,15 +50,19 @@ def main() -> int:
     parser.add_argument("--recipe", default="studies/scaling-inter")
     parser.add_argument("--seeds", type=int, nargs="+", help="of those in the recipe; all if not given")
     parser.add_argument("--folder", type=Path, help="build/NAME if not given")
+    parser.add_argument("--kept", action="store_true", help="read and write the runs in bench/data/NAME.jsonl as well")
     arguments = parser.parse_args()
     study = arguments.recipe.rpartition("/")[2]
-    names = list(_schedules(arguments.recipe))
+    plans = list(_plans(arguments.recipe))
+    names = [(_schedule(plan), plan.seed) for plan in plans]
     # seed by seed, so that what there is after a while compares
     order = sorted(range(len(names)), key=lambda at: (names[at][1], at))
     order = [at for at in order if not arguments.seeds or names[at][1] in arguments.seeds]
     jobs = [Job(name=f"{names[at][0]}-{names[at][1]}", recipe=arguments.recipe, run=at + 1) for at in order]
     schedules: dict[str, list[Trained]] = {}
-    for trained in train(jobs, arguments.folder or Path("build") / study, arguments.at_once):
+    hashes = {job.name: _hash(plans[at]) for job, at in zip(jobs, order, strict=True)}
+    kept = _Kept(Path("bench/data") / f"{study}.jsonl" if arguments.kept else None, hashes)
+    for trained in kept.fill(jobs, arguments.folder or Path("build") / study, arguments.at_once):
         print(f"{trained.job.name}: {trained.tail(_SUCCESS):.3f} in {trained.seconds:.0f} s", file=sys.stderr)
         if trained.exit_code:
             return 1
@@ -61,14 +74,64 @@ def main() -> int:
     return 0
 
 
-def _schedules(recipe: str) -> Iterable[tuple[str, int]]:
-    """Name and seed of every run of the matrix, in its order."""
+def _plans(recipe: str) -> Iterable[Plan]:
+    """Every run of the matrix, in its order."""
     library = DiskLibrary(Path.cwd())
     compiled = compile_recipe(library.open(recipe), library, (), {}, catalog())
-    for variant in compiled.variants:
-        turns = [stage.settings.turns for stage in variant.plan.stages[1:]]
-        kind = f"growing {'-'.join(map(str, turns))}" if turns[0] != turns[-1] else f"fixed {turns[0]}"
-        yield kind, variant.plan.seed
+    return (variant.plan for variant in compiled.variants)
+
+
+def _schedule(plan: Plan) -> str:
+    turns = [stage.settings.turns for stage in plan.stages[1:]]
+    return f"growing {'-'.join(map(str, turns))}" if turns[0] != turns[-1] else f"fixed {turns[0]}"
+
+
+# --- runs that ended elsewhere -------------------------------------------------------------------------------------
+
+
+def _hash(plan: Plan) -> str:
+    """What decides a run, but for the precision that a CPU is fast in."""
+    anywhere = replace(plan, model=replace(plan.model, dtype=DType.AUTO), recipe_sha256="")
+    return hashlib.sha256(dump_canonical(anywhere).encode()).hexdigest()[:16]
+
+
+_READ = ("total_step", "rollout/", "train/entropy", "timing_s/step", "eval/")
+
+
+class _Kept:
+    """Runs in a file, a line for each: what the tables and curves read of them."""
+
+    def __init__(self, file: Path | None, hashes: Mapping[str, str]) -> None:
+        self._file, self._hashes, self._found = file, hashes, dict[str, dict[str, Any]]()
+        for line in file.read_text().splitlines() if file is not None and file.is_file() else ():
+            run = json.loads(line)
+            if self._hashes.get(run["name"]) == run["plan"]:
+                self._found[run["name"]] = run
+
+    def fill(self, jobs: Sequence[Job], folder: Path, at_once: int) -> Iterator[Trained]:
+        """Yield all runs in their order; those that are not kept are trained."""
+        missing = train([job for job in jobs if job.name not in self._found], folder, at_once)
+        for job in jobs:
+            if job.name in self._found:
+                run = self._found[job.name]
+                yield Trained(job=job, rows=tuple(run["rows"]), seconds=run["seconds"], exit_code=0)
+                continue
+            trained = next(missing)
+            if self._file is not None and not trained.exit_code:
+                self._write(trained)
+            yield trained
+
+    def _write(self, run: Trained) -> None:
+        assert self._file is not None
+        rows = [{key: value for key, value in row.items() if key.startswith(_READ)} for row in run.rows]
+        line = {
+            "name": run.job.name,
+            "plan": self._hashes[run.job.name],
+            "seconds": round(run.seconds, 1),
+            "rows": rows,
+        }
+        with self._file.open("a") as file:
+            file.write(json.dumps(line) + "\n")
 
 
 # --- what came of it -----------------------------------------------------------------------------------------------
