@@ -7,9 +7,9 @@ reinforcement into `bench/NAME.svg`.
     python bench/study.py [--at-once 2]                                                     a tiny agent
     python bench/study.py --recipe studies/scaling-inter-smollm2 --at-once 1 [--seeds 1 2]  a pretrained model
 
-What a folder already holds is read, not run again, and so is what `--kept` has in `bench/data/NAME.jsonl`, a line for
-each run that ended, of the recipe as it is now: a study of many hours goes on there on another machine. A seed that
-was begun is best ended on the same one, as seconds, and on a CPU the precision of a pretrained model, depend on it.
+Runs that the folder already holds are read, not run again. With `--kept`, so are those in `bench/data/NAME.jsonl`, one
+line per finished run of the recipe as it is now, so that a study of many hours can continue on another machine. Finish
+all schedules of a seed on one machine: seconds, and on a CPU the precision of a pretrained model, depend on it.
 """
 
 from __future__ import annotations

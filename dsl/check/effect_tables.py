@@ -266,7 +266,7 @@ STAGE: tuple[Condition[StageEntry], ...] = (
         lambda e: (
             e.s.agent.harness is None or (is_offline(e.s.algorithm) and e.s.algorithm.data.source is DataSource.EXPERT)
         ),
-        "under 'harness' the agent reads the replies itself; only an expert's are written in a format",
+        "under 'harness' the agent parses replies itself; 'format' applies only to an expert's demonstrations",
     ),
     Condition("turns", lambda e: is_played(e.s.algorithm), "this stage plays no tasks"),
     Condition("until", lambda e: learns(e.s.algorithm), "an 'eval' stage ends on its own"),

@@ -297,8 +297,8 @@ class Model:
     chat_template: Annotated[FilePath, Example("templates/plain.jinja")] | None = None
     """Jinja file to use instead of the tokenizer's own chat template."""
     dtype: DType = DType.AUTO
-    """Precision of weights and compute; `auto` is bf16 on GPUs, and on a CPU with instructions for it for a model that
-    exists already, else fp32. `fp16` only to evaluate."""
+    """Precision of weights and compute; `auto` is bf16 on GPUs, bf16 for a pretrained model on a CPU with bf16
+    instructions, and fp32 otherwise. `fp16` only to evaluate."""
     lora: Lora | None = None
     """Adapters to train instead of all weights. The reference is then the base model, or the base with the adapters
     from the start of the stage, never a second model; a critic is a model of its own that trains adapters of the same

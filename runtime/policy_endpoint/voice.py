@@ -20,7 +20,7 @@ from ..agents.prompts import with_paragraphs
 from ..agents.thoughts import strip_thoughts
 from ..agents.toolbox import Toolbox, toolbox_for
 from .api_errors import bad_request
-from .messages import CallMade, ChatMessage, Role, canonical_json
+from .messages import CallMade, ChatMessage, Role, canonical_arguments
 
 __all__ = ["ReadReply", "Voice"]
 
@@ -189,4 +189,4 @@ def _make_call(box: Toolbox, call: ToolCall) -> CallMade:
         arguments = {
             name: value if not isinstance(value, str) else str(value) for name, value in call.arguments.items()
         }
-    return CallMade(call.name, canonical_json(json.dumps(arguments, ensure_ascii=False)))
+    return CallMade(call.name, canonical_arguments(arguments))

@@ -102,12 +102,12 @@ BENCH = {
 }
 HARBOR = {
     "task.toml": 'version = "1.0"\n[metadata]\ndifficulty = "medium"\n[verifier]\ntimeout_sec = 900.0\n',
-    "instruction.md": "Write the largest number of numbers.txt to /work/largest.txt.\n",
-    "environment/Dockerfile": 'FROM ubuntu:24.04\nWORKDIR /work\nCOPY ["numbers.txt", "/work/"]\nCMD ["bash"]\n',
+    "instruction.md": "Write the largest number of numbers.txt to /app/largest.txt.\n",
+    "environment/Dockerfile": 'FROM ubuntu:24.04\nWORKDIR /app\nCOPY ["numbers.txt", "/app/"]\nCMD ["bash"]\n',
     "environment/numbers.txt": "3\n17\n5\n",
-    "solution/solve.sh": "#!/bin/bash\nsort -n numbers.txt | tail -n 1 > /work/largest.txt\n",
+    "solution/solve.sh": "#!/bin/bash\nsort -n numbers.txt | tail -n 1 > /app/largest.txt\n",
     "tests/test.sh": TEST_SH,
-    "tests/test_outputs.py": "def test_it():\n    assert open('/work/largest.txt').read() == '17\\n'\n",
+    "tests/test_outputs.py": "def test_it():\n    assert open('/app/largest.txt').read() == '17\\n'\n",
 }
 PATCH = """\
 --- a/shapes.py

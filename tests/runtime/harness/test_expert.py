@@ -43,7 +43,7 @@ def show(scene: OpenScene, agent: Agent, **settings: Any) -> Episode:
 
 
 async def talks(task: HarnessTask, client: Any) -> None:
-    """Acts by what it is told, in one conversation."""
+    """Takes each reply as an action, in one conversation."""
     messages: list[Any] = [{"role": "user", "content": task.session.first}]
     while not task.session.ended:
         reply = await client.chat.completions.create(model=task.model, messages=messages)
