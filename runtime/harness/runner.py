@@ -41,7 +41,7 @@ __all__ = ["HarnessRunner", "Pace"]
 
 
 class Pace(Protocol):
-    """How long an episode may take, and how many do the same at once; that of whoever would play it else."""
+    """Time limits, concurrency limits and clock of episodes."""
 
     @property
     def timeouts(self) -> Rollout: ...
@@ -164,7 +164,7 @@ class _Attempt:
         try:
             await asyncio.wait((work, failure), return_when=asyncio.FIRST_COMPLETED)
             if failure.done():
-                failure.result()  # the engine's own error, which no retry of the episode helps, or the expert's
+                failure.result()  # the engine's error, which a retry would not help, or the expert's
             return await work
         finally:
             failure.cancel()
