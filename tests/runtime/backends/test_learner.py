@@ -16,6 +16,7 @@ from agym.runtime.learning.importance import weigh_sequences
 from agym.runtime.protocols import (
     LearnerSettings,
     LossSettings,
+    OptimizerSettings,
     TrainSequence,
     UpdateFault,
     UpdateLimits,
@@ -27,6 +28,9 @@ from .conftest import REAL
 pytestmark = REAL
 
 STEP = UpdateSettings(lr=1e-3)
+STEADY = OptimizerSettings(eps=1e-4)
+"""Keeps rounding small: by default Adam's first step has one size in each coordinate, also where the gradient is little
+more than rounding, which differs between processors."""
 Make = Callable[..., object]
 Sequences = Callable[..., list[TrainSequence]]
 
@@ -92,13 +96,13 @@ def test_cutting_an_update_into_micro_batches_changes_nothing_but_rounding(
     step = dataclasses.replace(STEP, loss=LossSettings(aggregation=aggregation, length=100, entropy_coef=0.01))
     results = []
     for capacity in (100_000, 150):
-        engine = learner(tokens_per_micro_batch=capacity)
+        engine = learner(tokens_per_micro_batch=capacity, optimizer=STEADY)
         results.append((engine.update(sequences(0), step), weights(engine)))
     (whole, one), (cut, other) = results
     assert (whole.micro_batches, cut.micro_batches > 3) == (1, True)
     for name in ("loss", "policy_loss", "entropy", "sampler_kl", "ratio_mean", "ratio_error", "grad_norm"):
         assert getattr(whole, name) == pytest.approx(getattr(cut, name), rel=1e-5, abs=1e-6)
-    assert furthest(one, other) < 2e-5
+    assert furthest(one, other) < 2e-6
 
 
 @pytest.mark.parametrize(("zero", "capacity"), [(0, 100_000), (0, 150), (2, 150)])
@@ -110,7 +114,7 @@ def test_sharing_prefixes_changes_nothing_but_rounding(learner: Make, sequences:
         grouped[at].ids[:common] = ids[: len(grouped[at].ids)][:common]
     results = []
     for shares in (False, True):
-        engine = learner(zero=zero, tokens_per_micro_batch=capacity, share_prefixes=shares)
+        engine = learner(zero=zero, tokens_per_micro_batch=capacity, share_prefixes=shares, optimizer=STEADY)
         own = engine.logprobs(grouped, 1.0)
         results.append((np.concatenate(own), engine.update(grouped, STEP), weights(engine)))
     (plain, one, before), (shared, other, after) = results
@@ -118,7 +122,7 @@ def test_sharing_prefixes_changes_nothing_but_rounding(learner: Make, sequences:
     for name in ("loss", "policy_loss", "entropy", "sampler_kl", "ratio_mean", "ratio_error", "grad_norm"):
         assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-5, abs=1e-6)
     assert (one.tokens, one.sequences) == (other.tokens, other.sequences)
-    assert furthest(before, after) < 2e-5
+    assert furthest(before, after) < 2e-6
 
 
 @pytest.mark.parametrize("capacity", [100_000, 150])
@@ -126,7 +130,7 @@ def test_an_update_that_computes_the_old_log_probs_is_that_which_is_given_them(
     learner: Make, sequences: Sequences, capacity: int
 ):
     importance = Importance(cap=1.1)
-    two_passes, one_pass = (learner(tokens_per_micro_batch=capacity) for _ in range(2))
+    two_passes, one_pass = (learner(tokens_per_micro_batch=capacity, optimizer=STEADY) for _ in range(2))
     own = two_passes.logprobs(sequences(0), 1.0)
     expected = two_passes.update(weigh_sequences(sequences(0), own, importance), STEP)
     metrics, given = one_pass.update_weighed(sequences(0), STEP, importance)
@@ -134,7 +138,7 @@ def test_an_update_that_computes_the_old_log_probs_is_that_which_is_given_them(
     for name in ("loss", "policy_loss", "entropy", "sampler_kl", "ratio_mean", "ratio_error", "grad_norm"):
         assert getattr(metrics, name) == pytest.approx(getattr(expected, name), rel=1e-5, abs=1e-6)
     assert (metrics.fault, metrics.ratio_error) == (None, 0.0)
-    assert furthest(weights(one_pass), weights(two_passes)) < 2e-5
+    assert furthest(weights(one_pass), weights(two_passes)) < 2e-6
 
 
 @pytest.mark.parametrize("capacity", [100_000, 60])
@@ -156,11 +160,11 @@ def test_an_episode_in_segments_has_one_ratio_across_micro_batches(learner: Make
 
 @pytest.mark.parametrize("zero", [1, 2, 3])
 def test_each_stage_of_zero_takes_the_same_steps(learner: Make, sequences: Sequences, zero: int):
-    one, other = learner(tokens_per_micro_batch=300), learner(tokens_per_micro_batch=300, zero=zero)
+    one, other = (learner(tokens_per_micro_batch=300, zero=stage, optimizer=STEADY) for stage in (0, zero))
     for at in range(3):
         first, second = one.update(sequences(at), STEP), other.update(sequences(at), STEP)
         assert first.grad_norm == pytest.approx(second.grad_norm, rel=1e-5)
-    assert furthest(weights(one), weights(other)) < 2e-5
+    assert furthest(weights(one), weights(other)) < 2e-6
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
@@ -236,8 +240,6 @@ def test_packed_logprobs_are_as_exact_as_those_of_each_sequence_alone(model: Pat
 
 
 def test_weight_decay_spares_norms(learner: Make, sequences: Sequences):
-    from agym.runtime.protocols import OptimizerSettings
-
     plain = learner()
     decayed = learner(optimizer=OptimizerSettings(weight_decay=0.5))
     for engine in (plain, decayed):
@@ -249,8 +251,6 @@ def test_weight_decay_spares_norms(learner: Make, sequences: Sequences):
 
 @pytest.mark.parametrize("zero", [0, 2])
 def test_optimiser_made_fresh_takes_the_step_of_a_new_one(learner: Make, sequences: Sequences, zero: int):
-    from agym.runtime.protocols import OptimizerSettings
-
     constants = OptimizerSettings(betas=(0.8, 0.9), eps=1e-6)
     used, new = learner(zero=zero), learner(zero=zero)
     frozen = dataclasses.replace(STEP, lr=0.0)
@@ -294,10 +294,11 @@ def test_half_precision_without_zero_is_refused(learner: Make):
 def test_logits_in_pieces_and_activations_computed_twice_change_nothing_but_rounding(
     learner: Make, sequences: Sequences
 ):
-    plain, frugal = learner(), learner(logit_elements=2000, activation_checkpointing=True)
+    frugally = {"logit_elements": 2000, "activation_checkpointing": True}
+    plain, frugal = (learner(optimizer=STEADY, **settings) for settings in ({}, frugally))
     first, second = plain.update(sequences(0), STEP), frugal.update(sequences(0), STEP)
     assert first.grad_norm == pytest.approx(second.grad_norm, rel=1e-5)
-    assert furthest(weights(plain), weights(frugal)) < 2e-5
+    assert furthest(weights(plain), weights(frugal)) < 2e-6
 
 
 def test_exported_model_is_the_one_that_learnt(tmp_path: Path, learner: Make, sequences: Sequences):
