@@ -41,8 +41,8 @@ __all__ = [
     "watch_raylet",
 ]
 
-_ROOM_S = 120.0
-"""For a cluster to have room for the workers."""
+_ROOM_S = 300.0
+"""For a cluster to have room for the workers, and for their processes to start on machines that are busy."""
 _POLL_S = 1.0
 _OVER = "Ray has ended on the driver's machine"
 HEALTH = "health"
