@@ -35,6 +35,8 @@ class Published:
     """Its packages are folders of the checkout."""
 
 
+PATIENT = {"timeout_s": 900}
+"""The checks play 33 episodes at a time, and here each starts servers of its own, which take seconds of a core."""
 STARDATA = ("staros-stardata", "verifiers<0.2")
 PUBLISHED: Mapping[str, Published] = {
     "poems": Published(
@@ -53,17 +55,25 @@ PUBLISHED: Mapping[str, Published] = {
         args={"gym": "gcd", "num_train_examples": 100, "num_eval_examples": 20},
     ),
     "glossary": Published(
-        folder="glossary", packages=("environments/glossary",), environment="glossary", in_checkout=True
+        folder="glossary",
+        packages=("environments/glossary",),
+        environment="glossary",
+        options=PATIENT,
+        in_checkout=True,
     ),
     "scratchpad": Published(
         folder="scratchpad",
         packages=("environments/scratchpad",),
         environment="scratchpad",
-        options={"held_out": 5},
+        options={"held_out": 5, **PATIENT},
         in_checkout=True,
     ),
     "interception": Published(
-        folder="interception", packages=("environments/interception",), environment="interception", in_checkout=True
+        folder="interception",
+        packages=("environments/interception",),
+        environment="interception",
+        options=PATIENT,
+        in_checkout=True,
     ),
 }
 
