@@ -21,6 +21,7 @@ __all__ = ["PROGRAMS", "Opponent", "lookahead", "make_opponent", "name_of", "noi
 
 _ANSWER_S = 60.0
 _LONGEST_MOVE = 2000
+_ANSWER_TOKENS = 256
 
 
 Opponent: TypeAlias = Callable[[Table, str, Random], str]
@@ -81,17 +82,17 @@ class Model:
             "messages": [{"role": "user", "content": said}],
             "temperature": 0,
             "seed": rng.getrandbits(31),
-            "max_tokens": 256,
+            "max_tokens": _ANSWER_TOKENS,
         }
         try:
             answer = httpx.post(
                 f"{self.url.rstrip('/')}/chat/completions", json=asked, headers=self._headers(), timeout=_ANSWER_S
             )
             answer.raise_for_status()
-            return _read_move(answer.json())
+            return self._read_move(answer.json())
         except httpx.HTTPError as error:
             raise EnvFault(f"the opponent at {self.url}: {error}", kind=FaultKind.UNREACHABLE) from error
-        except (ValueError, LookupError, TypeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise EnvFault(f"the opponent at {self.url} gave no answer", kind=FaultKind.GARBAGE) from error
 
     def _headers(self) -> dict[str, str]:
@@ -102,6 +103,16 @@ class Model:
             raise BadOption(f"textarena option 'opponent': the environment variable {self.key_variable} is not set")
         return {"authorization": f"Bearer {key}"}
 
-
-def _read_move(answer: Mapping[str, Any]) -> str:
-    return str(answer["choices"][0]["message"]["content"])[:_LONGEST_MOVE]
+    def _read_move(self, answer: Mapping[str, Any]) -> str:
+        """Read the move from a whole answer: a missing one would be a wrong move, and a win for the agent."""
+        choice = answer["choices"][0]
+        if choice.get("finish_reason") == "length":
+            raise EnvFault(
+                f"the opponent at {self.url} did not end its answer within {_ANSWER_TOKENS} tokens: use a model that "
+                "answers at once",
+                kind=FaultKind.GARBAGE,
+            )
+        move = choice["message"]["content"]
+        if not isinstance(move, str) or not move.strip():
+            raise ValueError("an answer without text")
+        return move[:_LONGEST_MOVE]
