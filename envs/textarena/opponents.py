@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import httpx
 
 from ..errors import BadOption, EnvFault, FaultKind
+from ..options import read_key
 from ..protocol import SeatModel
 from .games import Table
 from .moves import legal_moves, try_move
@@ -91,14 +92,16 @@ class Model:
             answer.raise_for_status()
             return self._read_move(answer.json())
         except httpx.HTTPError as error:
-            raise EnvFault(f"the opponent at {self.url}: {error}", kind=FaultKind.UNREACHABLE) from error
+            # its text may hold what was sent
+            what = f"status {answer.status_code}" if isinstance(error, httpx.HTTPStatusError) else type(error).__name__
+            raise EnvFault(f"the opponent at {self.url}: {what}", kind=FaultKind.UNREACHABLE) from None
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise EnvFault(f"the opponent at {self.url} gave no answer", kind=FaultKind.GARBAGE) from error
 
     def _headers(self) -> dict[str, str]:
         if self.key_variable is None:
             return {}
-        key = os.environ.get(self.key_variable)
+        key = read_key(self.key_variable, os.environ)
         if not key:
             raise BadOption(f"textarena option 'opponent': the environment variable {self.key_variable} is not set")
         return {"authorization": f"Bearer {key}"}

@@ -190,7 +190,7 @@ def test_a_search_finds_the_best_moves(position: Any, best: set[str]) -> None:
 
 
 @contextmanager
-def endpoint(answers: Sequence[str | None], asked: list[Any], finish: str = "stop") -> Iterator[str]:
+def endpoint(answers: Sequence[str | None], asked: list[Any], finish: str = "stop", status: int = 200) -> Iterator[str]:
     """A chat endpoint that gives these answers, the last of them again and again."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -199,7 +199,7 @@ def endpoint(answers: Sequence[str | None], asked: list[Any], finish: str = "sto
             content = answers[min(len(asked), len(answers)) - 1]
             message = {"role": "assistant", "content": content}
             body = json.dumps({"choices": [{"message": message, "finish_reason": finish}]}).encode()
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -313,6 +313,18 @@ def test_an_opponent_that_does_not_answer_is_a_fault_and_no_win() -> None:
     env = create({**TICTACTOE, "opponent": {"url": url, "model": "gone"}})
     with pytest.raises(EnvFault, match="the opponent at"):
         env.reset("seat1-0", 0)
+
+
+@pytest.mark.parametrize(("key", "error"), [("sk-secret\n", EnvFault), ("sk-\nsecret", BadOption)])
+def test_no_message_about_an_opponent_holds_its_key(
+    monkeypatch: pytest.MonkeyPatch, key: str, error: type[Exception]
+) -> None:
+    monkeypatch.setenv("OPPONENT_KEY", key)
+    with endpoint([""], [], status=401) as url:
+        env = create({**TICTACTOE, "opponent": {"url": url, "model": "m", "key_variable": "OPPONENT_KEY"}})
+        with pytest.raises(error, match=r"/v1: status 401$|variable OPPONENT_KEY is no key") as caught:
+            env.reset("seat1-0", 0)
+    assert "sk-" not in f"{caught.value} {caught.value.__cause__}"
 
 
 @pytest.mark.parametrize(

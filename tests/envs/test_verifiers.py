@@ -158,6 +158,13 @@ def test_a_judge_without_its_key_is_refused(folders: Path) -> None:
         Verifiers({"environment": "guess", "judge": judge}).tasks("train")
 
 
+def test_a_judges_key_that_no_header_can_hold_is_refused(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY_OF_A_JUDGE", "sk-\nsecret")
+    judge = {"url": "http://127.0.0.1:1/v1", "key_variable": "KEY_OF_A_JUDGE"}
+    with pytest.raises(BadOption, match=r"^the environment variable KEY_OF_A_JUDGE is no key"):
+        Verifiers({"environment": "guess", "judge": judge}).tasks("train")
+
+
 def test_noise_and_corpus_are_text(game: Verifiers) -> None:
     assert game.noise_action(Random(0)) == game.noise_action(Random(0))
     assert "Game 3." in list(game.corpus())
