@@ -1,4 +1,4 @@
-"""Options of an environment, read strictly by the JSON Schemas in its `env.json`."""
+"""Options of an environment, read strictly by the JSON Schemas in its `env.json`; and keys that options name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jsonschema.validators import Draft7Validator, extend
 from .errors import BadOption, suggest
 from .protocol import Json
 
-__all__ = ["read_options"]
+__all__ = ["read_key", "read_options"]
 
 T = TypeVar("T")
 Schema = Mapping[str, Any]
@@ -37,6 +37,18 @@ def read_options(cls: type[T], given: Mapping[str, Json]) -> T:
         if name not in given:
             raise BadOption(f"{env['name']} needs the option '{name}': {_describe(env['options'][name])}")
     return cls(**{name: _read(env["name"], name, env["options"][name], value) for name, value in given.items()})
+
+
+def read_key(variable: str, environ: Mapping[str, str]) -> str:
+    """Read a key from an environment variable, empty where it is not set.
+
+    Without white space around it, as at the end of a file; what no header can hold is refused here, for a client of
+    HTTP would show it.
+    """
+    key = environ.get(variable, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise BadOption(f"the environment variable {variable} is no key: expected printable ASCII on one line")
+    return key
 
 
 @cache

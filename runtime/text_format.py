@@ -1,14 +1,27 @@
-"""Numbers, durations and foreign text on one line: text of a model, environment or library is made safe to print."""
+"""Numbers, durations and foreign text on one line: text of a model, environment or library is made safe to print, and
+to show to a model."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from math import isfinite, isnan
 
-__all__ = ["format_count", "format_duration", "format_number", "format_share", "numeric", "strip_control"]
+__all__ = [
+    "escape_control_tokens",
+    "format_count",
+    "format_duration",
+    "format_number",
+    "format_share",
+    "numeric",
+    "strip_control",
+]
 
 _ELLIPSIS = "..."
 _ABSENT = "-"
+_CONTROL_TOKEN = re.compile(r"<(?=[|\uff5c/A-Za-z_])|\[(?=\||e~|/?[A-Z_]+\])|\](?=~)")
+"""First character of what the chat templates of published models begin or end a message with, such as `<|im_end|>`,
+`</s>`, `[INST]`, `[|endofturn|]` and `[e~[`."""
 
 
 def format_number(value: float) -> str:
@@ -61,3 +74,11 @@ def strip_control(text: str, limit: int) -> str:
 
 def _printable(character: str) -> str:
     return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+
+
+def escape_control_tokens(text: str) -> str:
+    """Write the first character of each as JSON's escape, so that no server of a model reads it as a control token.
+
+    For a model whose tokenizer is not known; elsewhere `Chat` breaks exactly those that it has.
+    """
+    return _CONTROL_TOKEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import httpx
 
 from ..errors import BadOption, EnvFault, FaultKind
+from ..options import read_key
 from ..protocol import SeatModel
 from .games import Table
 from .moves import legal_moves, try_move
@@ -21,6 +22,7 @@ __all__ = ["PROGRAMS", "Opponent", "lookahead", "make_opponent", "name_of", "noi
 
 _ANSWER_S = 60.0
 _LONGEST_MOVE = 2000
+_ANSWER_TOKENS = 256
 
 
 Opponent: TypeAlias = Callable[[Table, str, Random], str]
@@ -81,27 +83,39 @@ class Model:
             "messages": [{"role": "user", "content": said}],
             "temperature": 0,
             "seed": rng.getrandbits(31),
-            "max_tokens": 256,
+            "max_tokens": _ANSWER_TOKENS,
         }
         try:
             answer = httpx.post(
                 f"{self.url.rstrip('/')}/chat/completions", json=asked, headers=self._headers(), timeout=_ANSWER_S
             )
             answer.raise_for_status()
-            return _read_move(answer.json())
+            return self._read_move(answer.json())
         except httpx.HTTPError as error:
-            raise EnvFault(f"the opponent at {self.url}: {error}", kind=FaultKind.UNREACHABLE) from error
-        except (ValueError, LookupError, TypeError) as error:
+            # its text may hold what was sent
+            what = f"status {answer.status_code}" if isinstance(error, httpx.HTTPStatusError) else type(error).__name__
+            raise EnvFault(f"the opponent at {self.url}: {what}", kind=FaultKind.UNREACHABLE) from None
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise EnvFault(f"the opponent at {self.url} gave no answer", kind=FaultKind.GARBAGE) from error
 
     def _headers(self) -> dict[str, str]:
         if self.key_variable is None:
             return {}
-        key = os.environ.get(self.key_variable)
+        key = read_key(self.key_variable, os.environ)
         if not key:
             raise BadOption(f"textarena option 'opponent': the environment variable {self.key_variable} is not set")
         return {"authorization": f"Bearer {key}"}
 
-
-def _read_move(answer: Mapping[str, Any]) -> str:
-    return str(answer["choices"][0]["message"]["content"])[:_LONGEST_MOVE]
+    def _read_move(self, answer: Mapping[str, Any]) -> str:
+        """Read the move from a whole answer: a missing one would be a wrong move, and a win for the agent."""
+        choice = answer["choices"][0]
+        if choice.get("finish_reason") == "length":
+            raise EnvFault(
+                f"the opponent at {self.url} did not end its answer within {_ANSWER_TOKENS} tokens: use a model that "
+                "answers at once",
+                kind=FaultKind.GARBAGE,
+            )
+        move = choice["message"]["content"]
+        if not isinstance(move, str) or not move.strip():
+            raise ValueError("an answer without text")
+        return move[:_LONGEST_MOVE]

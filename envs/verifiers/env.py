@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from ..errors import BadOption, EnvFault, EpisodeOver, UnknownTask
-from ..options import read_options
+from ..options import read_key, read_options
 from ..protocol import TOOL_NAME, Env, EnvSpec, Json, Observation, Runs, Step, ToolSchema, parse_numbered
 from .folders import find_python
 from .options import VerifiersOptions
@@ -84,9 +84,10 @@ class Verifiers(Env):
         if not judge:
             return {}
         variable = judge.get("key_variable", "")
-        if variable and not os.environ.get(variable):
+        key = read_key(variable, os.environ)
+        if variable and not key:
             raise BadOption(f"the judge's key is to be in the variable {variable}, which is not set")
-        url, key = judge["url"], os.environ.get(variable, "") or "none"
+        url, key = judge["url"], key or "none"
         return {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": key, "PRIME_INFERENCE_URL": url, "PRIME_API_KEY": key}
 
     def _ask(self, what: str, **arguments: Any) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from ...envs.wire import WireError, dump, load_object
 from ..errors import StepRefused, read_text
 from ..rollout.groups import run_in_slots
 from ..storage.run_folder import JsonLines, on_disk
+from ..text_format import escape_control_tokens
 
 __all__ = ["JudgeAnswer", "JudgeClient", "JudgeQuestion"]
 
@@ -205,7 +206,7 @@ class JudgeEndpoint:
     async def _reply(self, question: JudgeQuestion, rejected: str) -> tuple[str, int]:
         """The reply, empty where it was cut off, and its tokens; `rejected` is an earlier reply without a verdict."""
         further = (
-            {"role": "assistant", "content": rejected[-_KEPT:]},
+            {"role": "assistant", "content": escape_control_tokens(rejected[-_KEPT:])},
             {"role": "user", "content": f"That holds no verdict in the form asked for. {question.form}"},
         )
         data = await self._post(self._body(question, further if rejected else ()))

@@ -14,6 +14,7 @@ from ...envs.clients.client import HttpEnv, InlineEnv
 from ...envs.clients.replicas import serve
 from ...envs.clients.supervise import ServeCommand, ServerEvent
 from ...envs.errors import EnvError
+from ...envs.options import read_key
 from ...envs.protocol import Deadlines, EnvClient, EnvSpec, Runs
 from ...envs.registry import factory, is_folder
 from ..errors import RunError, StepRefused
@@ -91,9 +92,13 @@ class EnvConnector:
         if reference is None:
             return None
         found = re.fullmatch(r"\$\{env:(\w+)[^}]*\}", reference)
-        if found is None or not self.environ.get(found[1]):
+        try:
+            token = read_key(found[1], self.environ) if found is not None else ""
+        except EnvError as error:
+            raise RunError(f"the token {reference}: {error}") from error
+        if not token:
             raise RunError(f"the token {reference} is not set: set that environment variable")
-        return self.environ[found[1]]
+        return token
 
 
 def connect_to_server(settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:

@@ -2,7 +2,8 @@
 to what environments leave to it.
 
 A conversation is evidence that its author may have written for the judge. It is shown as lines of JSON, in which no
-message can pass for another or end early, and only the last line of the judge's own reply counts.
+message can pass for another or end early, also not by a control token of the judge's model, and only the last line of
+the judge's own reply counts.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ..learning.baselines import mean_of
 from ..learning.filters import is_countable
 from ..rollout.episode import Ending, Episode, Group, PendingVerdict, Purpose
 from ..rollout.verdicts import accept_verdict
+from ..text_format import escape_control_tokens
 from .stage_context import StageContext, refuse_faults
 
 __all__ = ["answer_questions", "judge_groups"]
@@ -136,7 +138,7 @@ _BREAKS = {ord(each): f"\\u{ord(each):04x}" for each in "\x85\u2028\u2029"}
 
 def _render_message(who: str, what: str) -> str:
     sound = what.encode(errors="replace").decode()  # it may hold half of a surrogate pair
-    return json.dumps({who: sound}, ensure_ascii=False).translate(_BREAKS)
+    return escape_control_tokens(json.dumps({who: sound}, ensure_ascii=False).translate(_BREAKS))
 
 
 _YES_OR_NO = (

@@ -14,7 +14,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import pytest
 from agym.catalog import ENVS
 from agym.envs.errors import BadOption
-from agym.envs.options import _expectation, read_options
+from agym.envs.options import _expectation, read_key, read_options
 from agym.envs.protocol import Json
 
 FILES = sorted(ENVS.glob("*/env.json"))
@@ -126,3 +126,15 @@ def test_a_wrong_option_is_named(sample: type[Any], options: Mapping[str, Json],
     with pytest.raises(BadOption) as caught:
         read_options(sample, options)
     assert str(caught.value) == complaint
+
+
+@pytest.mark.parametrize("value", ["sk-secret", "sk-secret\n", " sk-secret\r\n"])
+def test_a_key_is_read_without_the_white_space_around_it(value: str) -> None:
+    assert read_key("KEY", {"KEY": value}) == "sk-secret"
+    assert read_key("NO_KEY", {"KEY": value}) == ""
+
+
+@pytest.mark.parametrize("value", ["sk-sécret", "sk-\nsecret", "sk-secret\x00", "sk-\udcffsecret"])
+def test_a_key_that_no_header_can_hold_is_refused_without_being_shown(value: str) -> None:
+    with pytest.raises(BadOption, match=r"^the environment variable KEY is no key: expected printable"):
+        read_key("KEY", {"KEY": value})

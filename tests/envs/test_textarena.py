@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from agym.envs.clients.client import InlineEnv
 from agym.envs.clients.seated import seat_by_chance, seat_by_record
-from agym.envs.errors import BadOption, EnvFault, EpisodeOver, UnknownTask
+from agym.envs.errors import BadOption, EnvFault, EpisodeOver, FaultKind, UnknownTask
 from agym.envs.protocol import Json, Seat, SeatModel, Status
 from agym.envs.textarena import TextArena, create
 from agym.envs.textarena.positions import ConnectFour, Nim, TicTacToe, best_moves
@@ -190,15 +190,16 @@ def test_a_search_finds_the_best_moves(position: Any, best: set[str]) -> None:
 
 
 @contextmanager
-def endpoint(answers: Sequence[str], asked: list[Any]) -> Iterator[str]:
+def endpoint(answers: Sequence[str | None], asked: list[Any], finish: str = "stop", status: int = 200) -> Iterator[str]:
     """A chat endpoint that gives these answers, the last of them again and again."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
             content = answers[min(len(asked), len(answers)) - 1]
-            body = json.dumps({"choices": [{"message": {"role": "assistant", "content": content}}]}).encode()
-            self.send_response(200)
+            message = {"role": "assistant", "content": content}
+            body = json.dumps({"choices": [{"message": message, "finish_reason": finish}]}).encode()
+            self.send_response(status)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -312,6 +313,37 @@ def test_an_opponent_that_does_not_answer_is_a_fault_and_no_win() -> None:
     env = create({**TICTACTOE, "opponent": {"url": url, "model": "gone"}})
     with pytest.raises(EnvFault, match="the opponent at"):
         env.reset("seat1-0", 0)
+
+
+@pytest.mark.parametrize(("key", "error"), [("sk-secret\n", EnvFault), ("sk-\nsecret", BadOption)])
+def test_no_message_about_an_opponent_holds_its_key(
+    monkeypatch: pytest.MonkeyPatch, key: str, error: type[Exception]
+) -> None:
+    monkeypatch.setenv("OPPONENT_KEY", key)
+    with endpoint([""], [], status=401) as url:
+        env = create({**TICTACTOE, "opponent": {"url": url, "model": "m", "key_variable": "OPPONENT_KEY"}})
+        with pytest.raises(error, match=r"/v1: status 401$|variable OPPONENT_KEY is no key") as caught:
+            env.reset("seat1-0", 0)
+    assert "sk-" not in f"{caught.value} {caught.value.__cause__}"
+
+
+@pytest.mark.parametrize(
+    ("content", "finish", "says"),
+    [
+        (None, "length", "did not end its answer within 256 tokens"),
+        ("Cell 4 would be", "length", "did not end its answer"),
+        (None, "stop", "gave no answer"),
+        (" ", "stop", "gave no answer"),
+    ],
+)
+def test_an_answer_without_text_or_end_is_a_fault_and_no_wrong_move(
+    content: str | None, finish: str, says: str
+) -> None:
+    with endpoint([content], [], finish) as url:
+        env = create({**TICTACTOE, "opponent": {"url": url, "model": "thinker"}})
+        with pytest.raises(EnvFault, match=says) as caught:
+            env.reset("seat1-0", 0)
+    assert caught.value.kind is FaultKind.GARBAGE
 
 
 # --- what cannot be played -----------------------------------------------------------------------------------------

@@ -127,9 +127,41 @@ def test_a_reward_beyond_the_range_names_the_option(folders: Path) -> None:
     env.close()
 
 
+@pytest.mark.parametrize(
+    ("environment", "args", "says"),
+    [
+        ("guess:load_judged", {"trouble": "judge"}, "got no answer: RuntimeError: Unexpected error when calling judge"),
+        ("guess:load_unscored", {}, "the rubric gave no reward"),
+    ],
+)
+def test_an_episode_that_could_not_be_scored_is_a_fault(
+    folders: Path, environment: str, args: dict[str, str], says: str
+) -> None:
+    env = Verifiers({"environment": environment, "args": args})
+    env.reset("train-0", 0)
+    with pytest.raises(EnvFault, match=says):
+        env.step("7")
+    env.close()
+
+
+def test_a_reward_function_that_fails_by_itself_gives_0_as_in_verifiers(folders: Path) -> None:
+    env = Verifiers({"environment": "guess:load_judged", "args": {"trouble": "bug"}})
+    env.reset("train-0", 0)
+    over = env.step("7")
+    assert (over.reward, over.info["metrics"]) == (1.0, {"right": 1.0, "turns": 1.0, "ask": 0.0})
+    env.close()
+
+
 def test_a_judge_without_its_key_is_refused(folders: Path) -> None:
     judge = {"url": "http://127.0.0.1:1/v1", "key_variable": "NO_SUCH_KEY_OF_A_JUDGE"}
     with pytest.raises(BadOption, match="NO_SUCH_KEY_OF_A_JUDGE"):
+        Verifiers({"environment": "guess", "judge": judge}).tasks("train")
+
+
+def test_a_judges_key_that_no_header_can_hold_is_refused(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY_OF_A_JUDGE", "sk-\nsecret")
+    judge = {"url": "http://127.0.0.1:1/v1", "key_variable": "KEY_OF_A_JUDGE"}
+    with pytest.raises(BadOption, match=r"^the environment variable KEY_OF_A_JUDGE is no key"):
         Verifiers({"environment": "guess", "judge": judge}).tasks("train")
 
 

@@ -50,6 +50,14 @@ def test_a_token_that_is_not_set_is_told(tmp_path: Path) -> None:
         asyncio.run(EnvConnector(tmp_path, {}, print, Deadlines())("mine", settings))  # type: ignore[arg-type]
 
 
+def test_a_token_is_read_as_a_header_can_hold_it_or_refused_by_its_variable(tmp_path: Path) -> None:
+    connector = EnvConnector(tmp_path, {"LINE": "sk-secret\n", "ODD": "sk-sécret"}, print, Deadlines())
+    assert connector.read_secret("${env:LINE}") == "sk-secret"
+    with pytest.raises(RunError, match=r"^the token \$\{env:ODD\}: the environment variable ODD is no key") as caught:
+        connector.read_secret("${env:ODD}")
+    assert "sk-" not in f"{caught.value} {caught.value.__cause__}"
+
+
 def test_a_session_on_a_server_of_its_own_outlives_any_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[ServeCommand] = []
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from .episode import Episode
 from .messages import Refused, field, join_texts, number_of, parse_calls, since_reply
+from .rubric_guard import guard_rubric, raise_lost_calls
 
 __all__ = ["FirstLine"]
 
@@ -28,6 +29,7 @@ class FirstLine:
             raise Refused(f"'{name}' makes no verifiers environment, but a {type(environment).__name__}")
         if getattr(environment, "max_turns", 0) is not None and getattr(environment, "max_turns", 0) <= 0:
             environment.max_turns = max_steps
+        guard_rubric(environment.rubric)
         self._environment = environment
         self._rows = {"train": _rows_of(environment.get_dataset), "test": _rows_of(environment.get_eval_dataset)}
         if self._rows["test"] == self._rows["train"]:
@@ -107,12 +109,15 @@ class _Rollout(Episode):
         state = await self._environment.rollout(dict(self._row), _make_client(self), "policy", {})
         if state.get("error") is not None:
             raise RuntimeError(f"the rollout failed: {state['error']!r}")
-        await self._environment.rubric.score_rollout(state)
+        with raise_lost_calls():
+            await self._environment.rubric.score_rollout(state)
+        if state.get("reward") is None:
+            raise RuntimeError("the rubric gave no reward")
         completion = list(state.get("completion") or ())
         metrics = {name: number_of(value) for name, value in (state.get("metrics") or {}).items()}
         return {
             "text": join_texts(since_reply(completion)),
-            "reward": float(state.get("reward") or 0.0),
+            "reward": float(state["reward"]),
             "metrics": {name: value for name, value in metrics.items() if value is not None},
             "why": str(state.get("stop_condition") or ""),
         }

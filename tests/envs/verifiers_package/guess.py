@@ -3,9 +3,10 @@
 import json
 import os
 
-from verifiers import Environment
+import httpx
+from verifiers import Environment, Rubric, RubricGroup
 
-__all__ = ["load_die", "load_environment", "load_nothing", "load_tool"]
+__all__ = ["load_die", "load_environment", "load_judged", "load_nothing", "load_tool", "load_unscored"]
 
 
 def _row(number):
@@ -23,8 +24,14 @@ def _respond(reply, state):
     return {"role": "user", "content": "higher" if int(given) < int(state["answer"]) else "lower"}
 
 
-def _score(state):
-    return {"right": float(state.get("right", False)), "turns": state["turns"]}
+def _make_rubric():
+    def right(state):
+        return state.get("right", False)
+
+    async def turns(turns):
+        return turns
+
+    return Rubric([right, turns], [1.0, 0.0])
 
 
 def load_environment(games=5, held_out=3):
@@ -33,7 +40,7 @@ def load_environment(games=5, held_out=3):
         train=[_row(number) for number in range(games)],
         test=[_row(number) for number in range(100, 100 + held_out)],
         respond=_respond,
-        score=_score,
+        rubric=_make_rubric(),
         system_prompt="Guess a number from 0 to 9.",
     )
 
@@ -46,14 +53,35 @@ def load_tool():
         return None
 
     tool = {"name": "roll", "description": "Rolls.", "parameters": {"type": "object", "properties": {}}}
-    return Environment(train=[_row(1)], test=[], respond=respond, score=_score, tool_defs=[tool])
+    return Environment(train=[_row(1)], test=[], respond=respond, rubric=_make_rubric(), tool_defs=[tool])
 
 
 def load_die():
     def respond(reply, state):
         os._exit(3)
 
-    return Environment(train=[_row(1)], test=[], respond=respond, score=_score)
+    return Environment(train=[_row(1)], test=[], respond=respond, rubric=_make_rubric())
+
+
+def load_judged(trouble):
+    """Its judge is down, or its own reward function has a bug."""
+
+    async def ask(state):
+        try:
+            raise {"judge": httpx.ConnectError, "bug": ValueError}[trouble]("Connection refused")
+        except (httpx.HTTPError, ValueError) as error:
+            raise RuntimeError("Unexpected error when calling judge model") from error
+
+    rubric = RubricGroup([_make_rubric(), Rubric([ask], [1.0])])
+    return Environment(train=[_row(1)], test=[], respond=_respond, rubric=rubric)
+
+
+def load_unscored():
+    class Silent(Rubric):
+        async def score_rollout(self, state):
+            state["reward"] = None
+
+    return Environment(train=[_row(1)], test=[], respond=_respond, rubric=Silent([], []))
 
 
 def load_nothing():

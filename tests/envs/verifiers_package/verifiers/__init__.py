@@ -1,25 +1,50 @@
 """A package with the shape of verifiers, small enough to be imported in an instant."""
 
-__all__ = ["Environment"]
+import inspect
+
+__all__ = ["Environment", "Rubric", "RubricGroup"]
 
 __version__ = "0.1.14"
 
 
 class Rubric:
-    def __init__(self, score):
-        self._score = score
+    """As in verifiers, a function that raises has given 0."""
+
+    def __init__(self, funcs, weights):
+        self.funcs, self.weights = funcs, weights
 
     async def score_rollout(self, state):
-        state["metrics"] = self._score(state)
-        state["reward"] = state["metrics"]["right"]
+        scores = [await self._call(func, state) for func in self.funcs]
+        state["metrics"] = {func.__name__: score for func, score in zip(self.funcs, scores, strict=True)}
+        state["reward"] = sum(score * weight for score, weight in zip(scores, self.weights, strict=True))
+
+    async def _call(self, func, state):
+        known = {**state, "state": state}
+        try:
+            score = func(**{name: known[name] for name in inspect.signature(func).parameters})
+            return float(await score if inspect.isawaitable(score) else score)
+        except Exception:
+            return 0.0
+
+
+class RubricGroup:
+    def __init__(self, rubrics):
+        self.rubrics = rubrics
+
+    async def score_rollout(self, state):
+        reward, metrics = 0.0, {}
+        for rubric in self.rubrics:
+            await rubric.score_rollout(state)
+            reward, metrics = reward + state["reward"], {**metrics, **state["metrics"]}
+        state["reward"], state["metrics"] = reward, metrics
 
 
 class Environment:
     """Turns until `respond` returns None or the limit is met."""
 
-    def __init__(self, *, train, test, respond, score, system_prompt=None, max_turns=-1, tool_defs=()):
+    def __init__(self, *, train, test, respond, rubric, system_prompt=None, max_turns=-1, tool_defs=()):
         self._train, self._test, self._respond = train, test, respond
-        self.rubric = Rubric(score)
+        self.rubric = rubric
         self.system_prompt, self.max_turns, self.tool_defs = system_prompt, max_turns, list(tool_defs)
 
     def get_dataset(self):
