@@ -15,6 +15,7 @@ from ...envs.errors import EnvFault, FaultKind
 from ...envs.protocol import Session, Step, score_of
 from ..agents.messages import Message
 from ..policy_endpoint.endpoint import PolicyEndpoint
+from ..policy_endpoint.messages import write_message
 from ..policy_endpoint.policy import Policy, PolicyEpisode
 from ..rollout.env_calls import (
     ConcurrencyLimits,
@@ -271,6 +272,7 @@ class _Attempt:
             horizon=self.limits.horizon,
             score=score,
             success=score >= self.env.success_at,
+            opening=_find_opening(self._episode),
             measures=self._measures,
             pending=self._find_pending(shown),
         )
@@ -304,6 +306,13 @@ class _Attempt:
             return Ending.BUDGET if self._episode.limit == "context" else Ending.HORIZON
         # one that ends by itself has said all that it has to say
         return Ending.HORIZON if shown.ended else Ending.DONE
+
+
+def _find_opening(episode: PolicyEpisode) -> tuple[Message, ...]:
+    """What the agent had told the policy before its first reply, which is where a reader learns of the task."""
+    line = episode.exchanges[0].line
+    told = line.messages[: line.replies[0][0] - 1]
+    return tuple(Message(each.role.value, write_message(each.text, each.calls)) for each in told)
 
 
 def _make_turns(episode: PolicyEpisode, shown: HarnessSession) -> tuple[Turn, ...]:
