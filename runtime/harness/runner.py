@@ -123,19 +123,25 @@ class _Attempt:
         )
         expert = await self._prepare_expert(session, shown, seed)
         key = runner.endpoint.make_key()
-        with runner.endpoint.open_episode(
-            runner.policy,
-            seed=seed,
-            max_requests=runner.settings.requests,
-            env=SessionRoutes(shown),
-            admits=partial(runner.peers.admits, key),
-            key=key,
-        ) as self._episode:
-            self._episode.expert = expert
-            self._episode.failure = asyncio.get_running_loop().create_future()
-            result = await self._run(shown)
-        if result.answer is not None and not shown.ended:
-            await shown.step(result.answer)
+        try:
+            with runner.endpoint.open_episode(
+                runner.policy,
+                seed=seed,
+                max_requests=runner.settings.requests,
+                env=SessionRoutes(shown),
+                admits=partial(runner.peers.admits, key),
+                key=key,
+            ) as self._episode:
+                self._episode.expert = expert
+                self._episode.failure = asyncio.get_running_loop().create_future()
+                result = await self._run(shown)
+            await shown.settle()
+            if result.answer is not None and not shown.ended:
+                await shown.step(result.answer)
+        finally:
+            await shown.close()
+            if expert is not None:
+                await expert.close()
         return self._build(shown, result)
 
     async def _prepare_expert(self, session: Session, shown: HarnessSession, seed: int) -> HarnessExpert | None:
