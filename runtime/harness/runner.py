@@ -14,6 +14,7 @@ from ...dsl.model.recipe import HarnessScore, Rollout
 from ...envs.errors import EnvFault, FaultKind
 from ...envs.protocol import Session, Step, score_of
 from ..agents.messages import Message
+from ..errors import StepRefused
 from ..policy_endpoint.endpoint import PolicyEndpoint
 from ..policy_endpoint.messages import write_message
 from ..policy_endpoint.policy import Policy, PolicyEpisode
@@ -154,10 +155,15 @@ class _Attempt:
         return expert
 
     async def _step(self, session: Session, action: str) -> Step:
-        async with self.pace.concurrency.step:
-            what = f"{self.env.name} to answer '{action[:60]}'"
-            step = await with_deadline(session.step(action), self.pace.timeouts.step_timeout_s, what)
-        self._rewards.append(validated(step, self.env.name).reward)
+        try:
+            async with self.pace.concurrency.step:
+                what = f"{self.env.name} to answer '{action[:60]}'"
+                step = await with_deadline(session.step(action), self.pace.timeouts.step_timeout_s, what)
+            self._rewards.append(validated(step, self.env.name).reward)
+        except (EnvFault, StepRefused) as error:
+            if self._episode is not None:  # whatever the agent makes of it
+                self._episode.fail(error)
+            raise
         self._measures = measures_of(step)
         return step
 
@@ -171,7 +177,9 @@ class _Attempt:
         try:
             await asyncio.wait((work, failure), return_when=asyncio.FIRST_COMPLETED)
             if failure.done():
-                failure.result()  # the engine's error, which a retry would not help, or the expert's
+                failure.result()  # the engine's, which a retry would not help, the expert's or the environment's
+            if work.cancelled():  # by the harness itself, and not this episode
+                raise _fault("it cancelled its own coroutine")
             return await work
         finally:
             failure.cancel()
@@ -240,7 +248,7 @@ class _Attempt:
             raise _fault(message, FaultKind.DEADLINE) from None
         except EnvFault:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._log = f"{type(error).__name__}: {error}"
             if episode.limit is None:
                 raise _fault(f"{type(error).__name__}: {str(error)[:200]}") from error
