@@ -262,6 +262,8 @@ class Policy:
     async def _sample(self, episode: PolicyEpisode, request: SampleRequest) -> Sampled:
         try:
             async with asyncio.timeout(self._timeout_s), self._queue.turn(episode.key):
+                if episode.ended:  # while it waited
+                    raise episode_ended()
                 return await self._sampler.sample(request)
         except TimeoutError:
             raise timed_out(self._timeout_s) from None
