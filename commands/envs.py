@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
+import sys
 from collections.abc import Callable, Coroutine, Mapping
 
 from ..catalog import catalog
@@ -15,6 +17,7 @@ from ..dsl.publish.reference_docs import explain_key
 from ..machine import find_browser, find_java
 from ..reporters.quantity import plural
 from ..runtime.backends.registry import installed_versions
+from ..runtime.errors import RunError
 from .invocation.environments import find_info, is_address, open_target, read_target_options
 from .invocation.parser import Parser
 from .invocation.requirements import ENV_PACKAGES, PLAY_PACKAGES
@@ -105,7 +108,36 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--expert", type=share, default=1.0, help="share that the expert must solve (default: 1)")
 
 
-async def _check(arguments: argparse.Namespace, shell: Shell) -> Exit:
+def _check(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    """Run the checks in a process of their own, for the environment's code may end it without a word."""
+    from ..envs.serving.process_guard import run_guarded
+
+    # output that is captured in this process would be lost in another one
+    if is_address(arguments.target) or shell.out is not sys.__stdout__:
+        return asyncio.run(_run_checks(arguments, shell))
+    here, (told, tell) = os.getpid(), os.pipe()
+    os.set_blocking(told, False)
+
+    def work() -> Exit:
+        try:
+            return asyncio.run(_run_checks(arguments, shell))
+        finally:
+            os.write(tell, b".")
+
+    shell.out.flush()
+    code = run_guarded(work, leashed=False)
+    if os.getpid() != here:
+        return Exit(code)
+    os.close(tell)
+    if not os.read(told, 1):
+        raise RunError(
+            f"'{arguments.target}' ended the process that it was checked in, with exit status {code}: let its code "
+            "raise an exception, and call neither exit() nor os._exit()"
+        )
+    return Exit(code)
+
+
+async def _run_checks(arguments: argparse.Namespace, shell: Shell) -> Exit:
     from ..envs.clients.supervise import ServeCommand
     from ..envs.conformance import CHECKS, Subject, run_checks
     from ..envs.releases import released_ids

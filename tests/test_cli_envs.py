@@ -15,6 +15,7 @@ from agym.commands.envs import describe_state
 from agym.commands.invocation.parser import build_parser
 from agym.commands.invocation.requirements import ENV_PACKAGES, PLAY_PACKAGES
 from agym.envs.clients.supervise import ServeCommand, ServerProcess
+from agym.envs.counter import env
 
 from .conftest import Agym
 
@@ -148,6 +149,32 @@ def test_an_environment_is_checked(agym: Agym) -> None:
     assert called.code == 0, called.out
     assert "ok    the expert solves what it claims: 2 of the 2 that it claims, of 2" in lines
     assert lines[-1].endswith("checks, none failed")
+
+
+ENDS = """
+import os
+from agym.envs.counter.env import Counter
+
+class Ends(Counter):
+    def step(self, action):
+        os._exit(0)
+
+def create(options):
+    return Ends()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there it runs in the command's own process")
+def test_an_environment_that_ends_its_process_does_not_pass(tmp_path: Path) -> None:
+    folder = tmp_path / "ends"
+    folder.mkdir()
+    (folder / "env.py").write_text(ENDS, "utf-8")
+    (folder / "env.json").write_text((Path(env.__file__).parent / "env.json").read_text("utf-8"), "utf-8")
+    command = [sys.executable, "-m", "agym", "envs", "check", "./ends", "--tasks", "2"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 3, done.stdout
+    assert "'./ends' ended the process that it was checked in, with exit status 0" in done.stderr
+    assert done.stdout.startswith("ok")
 
 
 def test_one_task_is_checked(agym: Agym) -> None:

@@ -47,8 +47,12 @@ class HarnessExpert:
     steps: Steps
     shown: HarnessSession
     _next: tuple[str, bool, str] | None = None
+    _moving: asyncio.Future[None] | None = None
+    """Chooses the one after it, also where the request that waits for it is given up."""
     _num_seen: int = 0
     """Steps that the agent had taken when the next one was chosen."""
+    _num_due: int = 1
+    """Steps that it takes: one for each of its calls, where the agent gets them one at a time."""
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def prepare(self) -> None:
@@ -57,15 +61,32 @@ class HarnessExpert:
 
     async def reply(self, request: PolicyRequest) -> ExpertReply | None:
         async with self._lock:
-            if (taken := len(self.shown.steps)) > self._num_seen and self._next is not None:
-                self._num_seen = taken
-                self._next = None if self.shown.ended else await anext(self.steps, None)
+            await self.shown.settle()
+            while self._moving is not None or (self._next is not None and self._num_taken >= self._num_due):
+                self._moving = self._moving or asyncio.ensure_future(self._move_on())
+                await asyncio.shield(self._moving)
+                self._moving = None
         if self._next is None or self.shown.ended:
             return None
         action, is_noise, then = self._next
         calls = self._find_calls(action, request)
         text = "" if calls else self.source.write_step(action, then)
         return ExpertReply(text=text, calls=calls, is_noise=is_noise)
+
+    async def _move_on(self) -> None:
+        taken = len(self.shown.steps)
+        self._next = None if self.shown.ended else await anext(self.steps, None)
+        self._num_seen, self._num_due = taken, 1
+
+    @property
+    def _num_taken(self) -> int:
+        return len(self.shown.steps) - self._num_seen
+
+    async def close(self) -> None:
+        """Leave a choice that is still under way."""
+        if self._moving is not None:
+            self._moving.cancel()
+            await asyncio.gather(self._moving, return_exceptions=True)
 
     def _find_calls(self, action: str, request: PolicyRequest) -> tuple[CallMade, ...]:
         """Find the calls that an action is; none where the request offers other tools than it needs."""
@@ -77,7 +98,10 @@ class HarnessExpert:
         if not all(call.name in offered for call in calls):
             return ()
         made = tuple(CallMade(call.name, canonical_arguments(call.arguments)) for call in calls)
-        return made if request.parallel else made[:1]
+        if request.parallel:
+            return made[self._num_taken :]
+        self._num_due = max(len(made), 1)
+        return made[self._num_taken :][:1]
 
     def encode(self, text: str) -> Sequence[int]:
         return self.source.encode(text)

@@ -14,7 +14,9 @@ from ...dsl.model.recipe import HarnessScore, Rollout
 from ...envs.errors import EnvFault, FaultKind
 from ...envs.protocol import Session, Step, score_of
 from ..agents.messages import Message
+from ..errors import StepRefused
 from ..policy_endpoint.endpoint import PolicyEndpoint
+from ..policy_endpoint.messages import write_message
 from ..policy_endpoint.policy import Policy, PolicyEpisode
 from ..rollout.env_calls import (
     ConcurrencyLimits,
@@ -122,19 +124,25 @@ class _Attempt:
         )
         expert = await self._prepare_expert(session, shown, seed)
         key = runner.endpoint.make_key()
-        with runner.endpoint.open_episode(
-            runner.policy,
-            seed=seed,
-            max_requests=runner.settings.requests,
-            env=SessionRoutes(shown),
-            admits=partial(runner.peers.admits, key),
-            key=key,
-        ) as self._episode:
-            self._episode.expert = expert
-            self._episode.failure = asyncio.get_running_loop().create_future()
-            result = await self._run(shown)
-        if result.answer is not None and not shown.ended:
-            await shown.step(result.answer)
+        try:
+            with runner.endpoint.open_episode(
+                runner.policy,
+                seed=seed,
+                max_requests=runner.settings.requests,
+                env=SessionRoutes(shown),
+                admits=partial(runner.peers.admits, key),
+                key=key,
+            ) as self._episode:
+                self._episode.expert = expert
+                self._episode.failure = asyncio.get_running_loop().create_future()
+                result = await self._run(shown)
+            await shown.settle()
+            if result.answer is not None and not shown.ended:
+                await shown.step(result.answer)
+        finally:
+            await shown.close()
+            if expert is not None:
+                await expert.close()
         return self._build(shown, result)
 
     async def _prepare_expert(self, session: Session, shown: HarnessSession, seed: int) -> HarnessExpert | None:
@@ -147,10 +155,15 @@ class _Attempt:
         return expert
 
     async def _step(self, session: Session, action: str) -> Step:
-        async with self.pace.concurrency.step:
-            what = f"{self.env.name} to answer '{action[:60]}'"
-            step = await with_deadline(session.step(action), self.pace.timeouts.step_timeout_s, what)
-        self._rewards.append(validated(step, self.env.name).reward)
+        try:
+            async with self.pace.concurrency.step:
+                what = f"{self.env.name} to answer '{action[:60]}'"
+                step = await with_deadline(session.step(action), self.pace.timeouts.step_timeout_s, what)
+            self._rewards.append(validated(step, self.env.name).reward)
+        except (EnvFault, StepRefused) as error:
+            if self._episode is not None:  # whatever the agent makes of it
+                self._episode.fail(error)
+            raise
         self._measures = measures_of(step)
         return step
 
@@ -164,7 +177,9 @@ class _Attempt:
         try:
             await asyncio.wait((work, failure), return_when=asyncio.FIRST_COMPLETED)
             if failure.done():
-                failure.result()  # the engine's error, which a retry would not help, or the expert's
+                failure.result()  # the engine's, which a retry would not help, the expert's or the environment's
+            if work.cancelled():  # by the harness itself, and not this episode
+                raise _fault("it cancelled its own coroutine")
             return await work
         finally:
             failure.cancel()
@@ -233,7 +248,7 @@ class _Attempt:
             raise _fault(message, FaultKind.DEADLINE) from None
         except EnvFault:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._log = f"{type(error).__name__}: {error}"
             if episode.limit is None:
                 raise _fault(f"{type(error).__name__}: {str(error)[:200]}") from error
@@ -271,6 +286,7 @@ class _Attempt:
             horizon=self.limits.horizon,
             score=score,
             success=score >= self.env.success_at,
+            opening=_find_opening(self._episode),
             measures=self._measures,
             pending=self._find_pending(shown),
         )
@@ -304,6 +320,13 @@ class _Attempt:
             return Ending.BUDGET if self._episode.limit == "context" else Ending.HORIZON
         # one that ends by itself has said all that it has to say
         return Ending.HORIZON if shown.ended else Ending.DONE
+
+
+def _find_opening(episode: PolicyEpisode) -> tuple[Message, ...]:
+    """What the agent had told the policy before its first reply, which is where a reader learns of the task."""
+    line = episode.exchanges[0].line
+    told = line.messages[: line.replies[0][0] - 1]
+    return tuple(Message(each.role.value, write_message(each.text, each.calls)) for each in told)
 
 
 def _make_turns(episode: PolicyEpisode, shown: HarnessSession) -> tuple[Turn, ...]:

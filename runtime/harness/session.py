@@ -50,6 +50,8 @@ class HarnessSession:
         self._box = toolbox_for(spec.tools)
         self._step, self._clock, self._num_replies = step, clock, num_replies
         self._lock = asyncio.Lock()
+        self._under_way: asyncio.Future[None] | None = None
+        """A step that was begun; one who has asked for it may have gone away since."""
         self._last = Step(observation=first)
         self.steps: list[SessionStep] = []
 
@@ -63,17 +65,34 @@ class HarnessSession:
         return self._last.ended or len(self.steps) >= self.horizon
 
     async def step(self, action: str) -> Mapping[str, Any]:
-        """Take an action; one after the end changes nothing."""
+        """Take an action; one after the end changes nothing. A step that the environment was asked for counts, also
+        where the client goes away before it is told of it."""
         async with self._lock:
+            await self._settle()
             if not self.ended:
-                started = self._clock()
-                self._last = await self._step(action)
-                self.steps.append(
-                    SessionStep(
-                        after=self._num_replies(), action=action, step=self._last, seconds=self._clock() - started
-                    )
-                )
+                self._under_way = asyncio.ensure_future(self._take(action))
+                await self._settle()
             return self.show()
+
+    async def _take(self, action: str) -> None:
+        started, after = self._clock(), self._num_replies()
+        self._last = await self._step(action)
+        self.steps.append(SessionStep(after=after, action=action, step=self._last, seconds=self._clock() - started))
+
+    async def settle(self) -> None:
+        """Wait for the step that is under way; raise what it raised."""
+        async with self._lock:
+            await self._settle()
+
+    async def _settle(self) -> None:
+        if self._under_way is not None:
+            await asyncio.shield(self._under_way)
+
+    async def close(self) -> None:
+        """Leave a step that is still under way."""
+        if self._under_way is not None:
+            self._under_way.cancel()
+            await asyncio.gather(self._under_way, return_exceptions=True)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Call a tool of the environment; one that it does not have is answered, and no step."""

@@ -12,6 +12,7 @@ from itertools import count
 from secrets import token_hex
 from typing import Any, Protocol
 
+from ...envs.errors import EnvFault
 from ...envs.serving.asgi import ASGIReceive, ASGIScope, ASGISend
 from .api_errors import ApiError, bad_request, episode_ended, unknown_model, wrong_key
 from .chat_completions import completion, completion_chunks, read_chat_request
@@ -184,7 +185,10 @@ class PolicyEndpoint:
     async def _step(self, found: _Open, data: Mapping[str, Any]) -> Body:
         if found.env is None:
             raise ApiError(404, "this episode has no environment", code="not_found")
-        return Body(200, await found.env.step(data))
+        try:
+            return Body(200, await found.env.step(data))
+        except EnvFault as error:  # whoever plays the episode knows more
+            raise ApiError(500, "the environment failed", kind="server_error") from error
 
     async def _complete(self, found: _Open, data: Mapping[str, Any]) -> Body | Stream:
         if (other := self._find_other(data)) is not None:

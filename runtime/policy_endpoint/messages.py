@@ -7,7 +7,7 @@ parts make no difference.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -24,6 +24,7 @@ __all__ = [
     "join_parts",
     "read_chat_messages",
     "read_tool",
+    "write_message",
 ]
 
 
@@ -65,6 +66,12 @@ def canonical_json(text: str) -> str:
 def canonical_arguments(arguments: Mapping[str, Any]) -> str:
     """Write arguments of a call in that way."""
     return canonical_json(json.dumps(dict(arguments), ensure_ascii=False))
+
+
+def write_message(text: str, calls: Sequence[CallMade]) -> str:
+    """Write what a message says as one text, for people and judges."""
+    written = [json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False) for call in calls]
+    return "\n".join(part for part in (text, *written) if part)
 
 
 def join_parts(content: Any, param: str) -> str:

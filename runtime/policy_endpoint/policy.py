@@ -26,7 +26,7 @@ from .api_errors import (
 )
 from .conversations import Conversations, Line, Place
 from .fairness import FairQueue
-from .messages import CallMade, ChatMessage
+from .messages import CallMade, ChatMessage, write_message
 from .voice import ReadReply, Voice
 
 __all__ = [
@@ -262,6 +262,8 @@ class Policy:
     async def _sample(self, episode: PolicyEpisode, request: SampleRequest) -> Sampled:
         try:
             async with asyncio.timeout(self._timeout_s), self._queue.turn(episode.key):
+                if episode.ended:  # while it waited
+                    raise episode_ended()
                 return await self._sampler.sample(request)
         except TimeoutError:
             raise timed_out(self._timeout_s) from None
@@ -321,7 +323,9 @@ class Policy:
         line, start, end = episode.conversations.commit(place, forced, sampled, reply.message)
         _note_observation(episode.exchanges, place)
         episode.exchanges.append(
-            Exchange(line=line, start=start, end=end, text=text, said=_say(reply), seconds=seconds)
+            Exchange(
+                line=line, start=start, end=end, text=text, said=write_message(reply.text, reply.calls), seconds=seconds
+            )
         )
         usage = Usage(requests=1, prompt=start, held=place.held, completion=len(sampled.ids))
         episode.usage += usage
@@ -340,11 +344,6 @@ def _name_tools(tools: Sequence[ToolSchema]) -> str:
         {"name": each.name, "description": each.description, "parameters": each.parameters} for each in tools
     ]
     return json.dumps(plain, sort_keys=True) if plain else ""
-
-
-def _say(reply: ReadReply) -> str:
-    calls = [json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False) for call in reply.calls]
-    return "\n".join(part for part in (reply.text, *calls) if part)
 
 
 def _note_observation(exchanges: Sequence[Exchange], place: Place) -> None:

@@ -60,18 +60,27 @@ class Scene:
     player: Player
     env: ConnectedEnv
 
-    async def play(self, command: Sequence[str], **settings: Any) -> Episode:
-        """Play one episode without a second try."""
-        limits = HarnessLimits(**settings.pop("limits", {}))
+    async def play(self, agent: Sequence[str] | Play, *, env: Callable[[], Any] | None = None, **more: Any) -> Episode:
+        """Play one episode, by a command or a coroutine, without a second try."""
+        limits, harness = HarnessLimits(**more.pop("limits", {})), agent if callable(agent) else None
+        how = {"use": "mine"} if callable(agent) else {"command": tuple(agent)}
+        settings: Any = {"timeout_s": 300.0, "limits": limits, **how, **more}
         runner = HarnessRunner(
-            settings=Harness(command=tuple(command), limits=limits, **{"timeout_s": 300.0, **settings}),
+            settings=Harness(**settings),
+            harness=harness,
             endpoint=self.running.endpoint,
             policy=self.policy,
             peers=self.running.peers,
             environ=os.environ,
         )
         budgets = EpisodeLimits(horizon=HORIZON, tokens_per_turn=256, context_tokens=8192)
-        return await runner(self.player, self.env, TASK, 0, budgets, 5)
+        return await runner(self.player, await self._connect(env), TASK, 0, budgets, 5)
+
+    async def _connect(self, env: Callable[[], Any] | None) -> ConnectedEnv:
+        if env is None:
+            return self.env
+        client = InlineEnv(env)
+        return ConnectedEnv(name="echo", client=client, spec=await client.spec())
 
     async def show(
         self,
@@ -83,10 +92,6 @@ class Scene:
         **settings: Any,
     ) -> Episode:
         """Let the expert play one episode in the hands of an agent."""
-        world = self.env
-        if env is not None:
-            client = InlineEnv(env)
-            world = ConnectedEnv(name="echo", client=client, spec=await client.spec())
         chat = self.player.chat
         demonstrator = Demonstrator(
             chat=chat,
@@ -107,7 +112,7 @@ class Scene:
             harness=harness,
         )
         limits = EpisodeLimits(horizon=HORIZON, tokens_per_turn=256, context_tokens=8192)
-        return await show_through(runner, demonstrator)(world, TASK, limits, seed)
+        return await show_through(runner, demonstrator)(await self._connect(env), TASK, limits, seed)
 
 
 OpenScene = Callable[[Callable[[int, str], str]], AbstractAsyncContextManager[Scene]]

@@ -183,6 +183,27 @@ def test_a_request_that_is_called_off_leaves_no_trace(tokenizer: Any) -> None:
     asyncio.run(play())
 
 
+def test_a_request_that_waits_as_its_episode_ends_is_not_sampled(tokenizer: Any) -> None:
+    async def play() -> None:
+        speaker, gate = Speaker(tokenizer, lambda number, prompt: "a"), asyncio.Event()
+        policy, episode = policy_of(speaker, tokenizer, slots=1), PolicyEpisode(key="a", seed=1)
+
+        async def wait(number: int) -> None:
+            await gate.wait()
+
+        speaker.hold = wait
+        asked = [policy.answer(episode, PolicyRequest(messages=(user(text),))) for text in "xy"]
+        answers = asyncio.gather(*asked, return_exceptions=True)
+        while not speaker.requests:
+            await asyncio.sleep(0)
+        episode.ended = True
+        gate.set()
+        assert [str(each) for each in await answers] == ["the episode of this API key has ended"] * 2
+        assert len(speaker.requests) == 1
+
+    asyncio.run(play())
+
+
 def test_an_episode_with_many_requests_waits_for_itself() -> None:
     async def play() -> list[str]:
         queue, served, gate = FairQueue(1), list[str](), asyncio.Event()
