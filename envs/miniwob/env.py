@@ -94,6 +94,7 @@ class MiniWob(Env):
             tokens=self._options.observation_tokens,
             seed=number,
             tick_ms=_TICK_MS,
+            numbers_last=True,
             headed=False,
         )
         self._surfer.begin(scene, f"http://{_HOST}/miniwob/{page}.html")

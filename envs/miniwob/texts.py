@@ -9,8 +9,8 @@ FORMS = (
 )
 
 PROMPT = """\
-You have a task on a small web page. You see its elements, one to a line, each with its number. Each turn, give one \
-action:
+You have a task on a small web page. You see its elements, one to a line, each followed by its number. Each turn, give \
+one action:
 click [3]
 hover [3]
 type [3] [words] - in place of what is there; type [3] [words] [1] presses Enter as well

@@ -72,6 +72,9 @@ class Scene:
     seed: int = 0
     tick_ms: int | None = None
     """The page's clock stands still but for so much with each action; None lets it run."""
+    numbers_last: bool = False
+    """Whether an element's number follows it: a small model that looks an element up finds its number next, and learns
+    in a few demonstrations what it hardly learns from the usual form, in which the number comes first."""
     headed: bool = True
     """Whether a page's text begins with its address and the tabs."""
     state: Mapping[str, Any] | None = None
@@ -201,7 +204,7 @@ class Visit:
         self.said.clear()
         if scene.headed:
             lines.append(await self._heading())
-        return "\n".join((*lines, format_page(page, tab.numbers, scene.tokens)))
+        return "\n".join((*lines, format_page(page, tab.numbers, scene.tokens, numbers_last=scene.numbers_last)))
 
     async def picture(self) -> bytes | None:
         """Take a picture of the window; a large one is taken again at half the scale."""

@@ -119,9 +119,10 @@ class SeenPage:
 # --- text ---
 
 
-def format_page(page: SeenPage, numbers: Mapping[int, int], tokens: int) -> str:
+def format_page(page: SeenPage, numbers: Mapping[int, int], tokens: int, *, numbers_last: bool = False) -> str:
     """Format one line for each node, cut at about `tokens` tokens with a note that says so."""
-    lines = [f"{' ' * node.depth}[{numbers[node.backend]}] {node}" for node in page.nodes]
+    form = "{indent}{node} [{number}]" if numbers_last else "{indent}[{number}] {node}"
+    lines = [form.format(indent=" " * node.depth, node=node, number=numbers[node.backend]) for node in page.nodes]
     kept = _cut(lines, tokens)
     left = len(lines) - len(kept)
     more = [f"({left} more lines are not shown)"] if left else []

@@ -59,7 +59,7 @@ class _Seat:
         self.world = SiteWorld(SITES)
         self._secret = _HOSTING.admit(self.world)
         headers = {HEADER: self._secret}
-        scene = Scene(hosts=HOSTS, window=_WINDOW, tokens=tokens, seed=seed, headers=headers)
+        scene = Scene(hosts=HOSTS, window=_WINDOW, tokens=tokens, seed=seed, numbers_last=True, headers=headers)
         self.surfer.begin(scene, task.start)
 
     def end(self) -> None:

@@ -13,7 +13,7 @@ PROMPT = """\
 You use web sites to carry out a task. There are a shop, http://shop.test, and the desk of those who run it, \
 http://admin.shop.test; a forum, http://forum.test; a wiki, http://wiki.test; and a tracker of software projects, \
 http://tracker.test. You are logged in already. Today is 2 March 2026. You see what of a page is in the window, one \
-element to a line, each with its number. Each turn, give one action:
+element to a line, each followed by its number. Each turn, give one action:
 click [3] | hover [3]
 type [3] [words] - in place of what is there, then Enter; type [3] [words] [0] without Enter
 select [3] [option] - from a list of options

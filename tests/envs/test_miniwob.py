@@ -162,15 +162,15 @@ def env() -> Iterator[MiniWob]:
 @browses
 def test_the_task_is_told_once_and_the_score_not_at_all(env: MiniWob) -> None:
     first = env.reset("click-test-2-1000", 0).text
-    assert first == "Task: Click button ONE.\n[1] button 'ONE'\n[2] button 'TWO'"
-    assert env.step("hover [2]").observation.text == "[1] button 'ONE'\n[2] button 'TWO'"
+    assert first == "Task: Click button ONE.\nbutton 'ONE' [1]\nbutton 'TWO' [2]"
+    assert env.step("hover [2]").observation.text == "button 'ONE' [1]\nbutton 'TWO' [2]"
 
 
 @browses
 def test_right_ends_with_1_wrong_with_minus_1_and_before_it_is_0(env: MiniWob) -> None:
     for name, score, said in (("ONE", 1.0, Ends.RIGHT), ("TWO", -1.0, Ends.WRONG)):
         first = env.reset("click-test-2-1000", 0).text
-        number = next(line for line in first.splitlines() if name in line and "]" in line).split("]")[0].lstrip("[")
+        number = next(line for line in first.splitlines() if name in line and "]" in line).split("[")[1].rstrip("]")
         before = env.step("wait")
         assert (before.reward, before.ended) == (0.0, False)
         after = env.step(f"click [{number}]")

@@ -541,7 +541,7 @@ def test_what_was_done_counts_at_the_last_step_and_is_gone_in_the_next_episode(e
     for _ in range(2):
         env.reset("wiki/watch/0", 0)
         env.step("goto [http://wiki.test/wiki/Kite_Sunday]")
-        number = re.search(r"\[(\d+)\] button 'Watch'", env.step("wait").observation.text)
+        number = re.search(r"button 'Watch' \[(\d+)\]", env.step("wait").observation.text)
         assert number is not None
         steps = [env.step(action) for action in (f"click [{number[1]}]", "nonsense", "drag [1] [2]", "scroll [up]")]
         assert [step.status for step in steps] == [Status.OK, Status.INVALID, Status.INVALID, Status.REFUSED]
@@ -571,10 +571,10 @@ def test_episodes_at_once_see_nothing_of_each_other(env: Websites) -> None:
     other.reset("wiki/watch/0", 0)
     env.step("goto [http://wiki.test/new]")
     page = env.step("wait").observation.text
-    title = re.search(r"\[(\d+)\] textbox 'Title'", page)
+    title = re.search(r"textbox 'Title'.* \[(\d+)\]", page)
     assert title is not None
     env.step(f"type [{title[1]}] [Hidden]")
-    form = re.search(r"\[(\d+)\] textbox 'Text'", env.step("wait").observation.text)
+    form = re.search(r"textbox 'Text'.* \[(\d+)\]", env.step("wait").observation.text)
     assert form is not None
     assert "no page of that title" in other.step("goto [http://wiki.test/wiki/Hidden]").observation.text
     other.close()
