@@ -166,6 +166,8 @@ class PendingVerdict:
     """Without an answer the episode has no score."""
     reward: float
     """Of the last step."""
+    turn: int
+    """Index of the turn that took it."""
     score: float
     success: bool
 

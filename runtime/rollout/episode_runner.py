@@ -173,7 +173,7 @@ class EpisodeRunner:
 
     @property
     def _pending_verdict(self) -> PendingVerdict | None:
-        return find_pending(self._last_step, self._rewards, self.env)
+        return find_pending(self._last_step, self._rewards, len(self.turns) - 1, self.env)
 
     def _begin_attempt(self, first: Observation) -> None:
         self._turns_before, self._rewards, self._view, self._pending = len(self.turns), [], [], ()

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 from agym.dsl.model.algorithm import LossOn
 from agym.dsl.model.recipe import Agent, Format, Harness, HarnessLimits, Rollout, TokenizerInit
 from agym.envs.clients.client import InlineEnv
+from agym.envs.protocol import Env
 from agym.runtime.agents.chat import Chat
 from agym.runtime.agents.formats import format_for
 from agym.runtime.backends.hf_models import ModelTokenizer, make_tokenizer
@@ -60,18 +61,32 @@ class Scene:
     player: Player
     env: ConnectedEnv
 
-    async def play(self, command: Sequence[str], **settings: Any) -> Episode:
+    async def play(
+        self,
+        command: Sequence[str] | None = None,
+        *,
+        harness: Play | None = None,
+        env: type[Env] | None = None,
+        **settings: Any,
+    ) -> Episode:
         """Play one episode without a second try."""
         limits = HarnessLimits(**settings.pop("limits", {}))
+        world = self.env if env is None else replace(self.env, client=InlineEnv(env))
         runner = HarnessRunner(
-            settings=Harness(command=tuple(command), limits=limits, **{"timeout_s": 300.0, **settings}),
+            settings=Harness(
+                use="mine" if harness else None,
+                command=command and tuple(command),
+                limits=limits,
+                **{"timeout_s": 300.0, **settings},
+            ),
             endpoint=self.running.endpoint,
             policy=self.policy,
             peers=self.running.peers,
             environ=os.environ,
+            harness=harness,
         )
         budgets = EpisodeLimits(horizon=HORIZON, tokens_per_turn=256, context_tokens=8192)
-        return await runner(self.player, self.env, TASK, 0, budgets, 5)
+        return await runner(self.player, world, TASK, 0, budgets, 5)
 
     async def show(
         self,
