@@ -37,6 +37,8 @@ class Ending(StrEnum):
     """No token was left for another turn."""
     INVALID = "invalid"
     """Too many replies without an action."""
+    UNCONTESTED = "uncontested"
+    """The environment ended it before the agent's first turn, by what other seats did."""
     ENV_FAULT = "env_fault"
     """The environment failed, not the agent; never trained on."""
     UNSCORED = "unscored"

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...envs.errors import EnvFault
 from ...envs.protocol import EnvSpec, Observation, Seat, SeatModel, Step, score_of
 from ..agents.messages import Message
 from ..errors import StepRefused
@@ -63,23 +62,25 @@ class OtherSeats:
     ) -> None:
         self._player, self._env, self._seed, self._limits, self._examples = player, env, seed, limits, examples
         self._conversations: dict[str, _Conversation] = {}
+        self._earned: list[float] = []
+        """By moves before the agent's first."""
 
     @property
     def reports(self) -> tuple[SeatReport, ...]:
         return tuple(each.report for each in self._conversations.values())
 
-    async def begin(self, first: Observation, send: Send) -> Observation:
-        """Play until the agent is to move for the first time."""
-        if first.seat is None:
-            return first
+    async def begin(self, first: Observation, send: Send) -> Step:
+        """Play until the agent is to move for the first time, or has no turn at all; return what came of it. Its reward
+        is in that of the agent's first step as well."""
         step = await self.go_on(Step(observation=first), send)
-        if step.ended:
-            raise EnvFault(f"{self._env.name} ended the episode before the agent's first turn")
-        return step.observation
+        if first.seat is not None:
+            self._earned = [step.reward]
+        return step
 
     async def go_on(self, step: Step, send: Send) -> Step:
         """Play after a step of the agent's until it is to move again; return what came of all of it."""
-        status, rewards = step.status, [step.reward]
+        status, rewards = step.status, [*self._earned, step.reward]
+        self._earned = []
         while step.observation.seat is not None and not step.ended:
             step = await send(await self._reply(step.observation.seat, step.observation))
             rewards.append(step.reward)
