@@ -40,6 +40,8 @@ class _Conversation:
     said: list[tuple[str, tuple[Message, ...]]] = field(default_factory=list)
     """Replies, each with the messages after it."""
     actions: list[str] = field(default_factory=list)
+    model: str = ""
+    """Whom it was played by; where no checkpoint was saved, an earlier one is the policy."""
     tokens: int = 0
     version: int = -1
 
@@ -47,7 +49,7 @@ class _Conversation:
     def report(self) -> SeatReport:
         return SeatReport(
             name=self.seat.name,
-            model=self.seat.model.value,
+            model=self.model or self.seat.model.value,
             version=self.version,
             tokens=self.tokens,
             actions=tuple(self.actions),
@@ -125,7 +127,7 @@ class OtherSeats:
             max_tokens=min(self._limits.tokens_per_turn, room),
             seed=derive(self._seed, "seat", talk.seat.name, len(talk.actions)),
         )
-        reply = await player.sample(self._sampler(talk.seat), request, valid)
+        reply = await player.sample(self._choose(talk), request, valid)
         text = player.chat.decode(reply.ids)
         self._note(talk, reply, text)
         read = player.format.read(text, valid) if reply.finish is FinishReason.STOP else None
@@ -137,9 +139,11 @@ class OtherSeats:
         talk.tokens += len(reply.ids)
         talk.version = max((talk.version, *reply.versions))
 
-    def _sampler(self, seat: Seat) -> Sampler:
-        if seat.model is SeatModel.POLICY:
-            return self._player.sampler
-        if self._player.earlier is None:
-            raise StepRefused(NO_EARLIER)
-        return self._player.earlier(self._seed) or self._player.sampler
+    def _choose(self, talk: _Conversation) -> Sampler:
+        chosen = None
+        if talk.seat.model is SeatModel.EARLIER:
+            if self._player.earlier is None:
+                raise StepRefused(NO_EARLIER)
+            chosen = self._player.earlier(self._seed)
+        talk.model = (SeatModel.POLICY if chosen is None else talk.seat.model).value
+        return chosen or self._player.sampler

@@ -226,6 +226,13 @@ def test_an_earlier_checkpoint_is_another_sampler(tokenizer: Any) -> None:
     assert len(now.requests) == 3
 
 
+def test_who_plays_in_an_earlier_checkpoints_place_is_recorded_as_the_policy(tokenizer: Any) -> None:
+    player = replace(player_of(Voice(tokenizer, plays), tokenizer), earlier=lambda seed: None)
+    episode = played(player, lambda: Duel(Seat(name="player 0", model=SeatModel.EARLIER)))
+    assert episode.seats[0].model == "policy"
+    assert "rollout/against_earlier/success" not in rollout_metrics([episode])
+
+
 def test_without_an_earlier_checkpoint_the_way_out_is_told(tokenizer: Any) -> None:
     player = player_of(Voice(tokenizer, plays), tokenizer)
     with pytest.raises(StepRefused, match=r"an earlier checkpoint plays only .* 'agym serve'"):
