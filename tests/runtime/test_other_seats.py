@@ -14,14 +14,15 @@ from agym.envs.clients.client import InlineEnv
 from agym.envs.protocol import Env, EnvClient, EnvSpec, Observation, Runs, Score, Seat, SeatModel, Status, Step
 from agym.runtime.agents.chat import Chat
 from agym.runtime.agents.formats import chat_and_format
-from agym.runtime.errors import StepRefused
+from agym.runtime.errors import RunError, StepRefused
+from agym.runtime.evaluate_checkpoint import leave_out_earlier
 from agym.runtime.learning.filters import is_countable
 from agym.runtime.learning.metrics import eval_outcomes, rollout_metrics
 from agym.runtime.protocols import FinishReason, Sampled, SampleRequest, SamplingSettings
 from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from agym.runtime.rollout.env_connections import OpenEnvs
 from agym.runtime.rollout.episode import Ending, Episode, Task
-from agym.runtime.rollout.groups import play_episode
+from agym.runtime.rollout.groups import GroupRequest, play_episode
 from agym.runtime.rollout.player import EpisodeLimits, Player
 from agym.runtime.storage.episode_log import EpisodeEntry, EpisodePurpose, episode_lines
 from agym.runtime.workers.rollout_worker import PlaySettings, RolloutWorker
@@ -84,6 +85,8 @@ class Voice:
         ids = whole[: request.max_tokens]
         finish = FinishReason.STOP if len(ids) == len(whole) else FinishReason.LENGTH
         return Sampled(ids=tuple(ids), logprobs=(-1.0,) * len(ids), versions=(7,) * len(ids), finish=finish)
+
+    async def forget(self) -> None: ...
 
     def prompts(self, word: str) -> list[str]:
         """Prompts whose opening has this word."""
@@ -265,10 +268,34 @@ def test_seats_that_nobody_here_can_play_are_refused_before_anything_is_played(
             timeouts=Rollout(),
             slots=1,
         )
+        limits = EpisodeLimits(horizon=8, tokens_per_turn=20, context_tokens=2000)
+        order = GroupRequest(task=Task(environment="duel", id="train-0", seed=3), size=1, limits=limits, seed=0)
         with pytest.raises(StepRefused, match=f"environment 'duel'.*{reason}.*agym serve"):
-            await worker.play([], style, lambda episode: None)
+            await worker.play([order], style, lambda episode: None)
+        # it stands in nobody's way where another one is played
+        assert await worker.play([], replace(style, agent=Agent()), lambda episode: None) == []
 
     asyncio.run(go())
+
+
+def test_where_no_earlier_checkpoint_can_play_an_evaluation_leaves_its_environments_out() -> None:
+    class Needing(Duel):
+        spec = replace(Duel.spec, models=(SeatModel.EARLIER,))
+
+    async def opened(name: str, settings: Environment) -> EnvClient:
+        return InlineEnv(Needing if name == "duel" else Duel)
+
+    said: list[str] = []
+    both = {"duel": Environment(use="duel"), "chance": Environment(use="chance")}
+
+    async def left(*names: str) -> list[str]:
+        return [*await leave_out_earlier({name: both[name] for name in names}, OpenEnvs(opened, said.append))]
+
+    assert asyncio.run(left("duel", "chance")) == ["chance"]
+    (text,) = said
+    assert text.startswith("environment 'duel' is left out: earlier checkpoints play in it")
+    with pytest.raises(RunError, match="in every environment"):
+        asyncio.run(left("duel"))
 
 
 def test_an_episode_that_others_end_before_the_agents_turn_counts_and_has_nothing_to_train_on(tokenizer: Any) -> None:
