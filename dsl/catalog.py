@@ -54,13 +54,13 @@ class EnvironmentInfo:
         """Options that name a file or folder."""
         return [name for name, schema in self.options.items() if schema.get("format") == "path"]
 
-    def seat_models(self, options: Mapping[str, Any]) -> Collection[str]:
+    def seat_models(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         """Models of the run that have a seat in it with these options."""
         if self.seats is None:
             return ()
         value = options.get(self.seats.option)
         given = value if isinstance(value, tuple | list) else (value,)
-        return [model for model in self.seats.models if model in given]
+        return tuple(model for model in self.seats.models if model in given)
 
 
 def make_info(data: Mapping[str, Any]) -> EnvironmentInfo:
