@@ -127,6 +127,8 @@ class _Exam:
     progress: Progress
     step: int | None
     """Step of the run at which the model was saved."""
+    root: Path | None = None
+    """Folder of that run."""
 
 
 def _exam(arguments: argparse.Namespace, shell: Shell, archive: RunReader | None, plan: Plan) -> _Exam:
@@ -160,7 +162,7 @@ def _of_run(arguments: argparse.Namespace, archive: RunReader, plan: Plan) -> _E
     archive.check(kept, trusted=plan.model.trust_remote_code)
     progress = archive.progress(kept, plan)
     progress.stage = min(progress.stage, len(plan.stages) - 1)
-    return _Exam(plan=_with_model(plan, str(kept.model)), progress=progress, step=kept.step)
+    return _Exam(plan=_with_model(plan, str(kept.model)), progress=progress, step=kept.step, root=archive.root)
 
 
 def _with_model(plan: Plan, path: str) -> Plan:
@@ -187,7 +189,13 @@ def _evaluate(exam: _Exam, shell: Shell) -> _Result:
     with handle_signals(StopSignal(), progress.note):
         try:
             evaluation = evaluate_checkpoint(
-                exam.plan, exam.progress, progress, progress, environ=shell.environ, clock=time.perf_counter
+                exam.plan,
+                exam.progress,
+                progress,
+                progress,
+                environ=shell.environ,
+                clock=time.perf_counter,
+                root=exam.root,
             )
             return _Result(row=evaluation.row, plays=evaluation.plays)
         except KeyboardInterrupt:

@@ -8,13 +8,22 @@ from typing import Any
 
 from .frozen import frozen
 
-__all__ = ["CODE_FILE", "DATA_FILE", "Catalog", "EnvironmentInfo", "RowCheck", "SinkInfo", "make_info"]
+__all__ = ["CODE_FILE", "DATA_FILE", "Catalog", "EnvironmentInfo", "RowCheck", "SeatOption", "SinkInfo", "make_info"]
 
 DATA_FILE, CODE_FILE = "env.json", "env.py"
 """What describes an environment, and what makes it, in its folder."""
 
 RowCheck = Callable[[str], Iterable[tuple[int, str]]]
 """The number of each wrong line of a text, and what is wrong with it."""
+
+
+@frozen
+class SeatOption:
+    """An option that says who plays other seats."""
+
+    option: str
+    models: tuple[str, ...]
+    """Its values, alone or in a list, that name models of the run."""
 
 
 @frozen
@@ -35,6 +44,8 @@ class EnvironmentInfo:
     """For options that name a file with a row of data in each line: what is wrong with a text of such rows."""
     judged: bool = False
     """May leave questions about an episode to the recipe's judge."""
+    seats: SeatOption | None = None
+    """None where it has no seats that models of the run play."""
     light: bool = False
     """Cheap enough to run in the trainer's process."""
 
@@ -43,10 +54,20 @@ class EnvironmentInfo:
         """Options that name a file or folder."""
         return [name for name, schema in self.options.items() if schema.get("format") == "path"]
 
+    def seat_models(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """Models of the run that have a seat in it with these options."""
+        if self.seats is None:
+            return ()
+        value = options.get(self.seats.option)
+        given = value if isinstance(value, tuple | list) else (value,)
+        return tuple(model for model in self.seats.models if model in given)
+
 
 def make_info(data: Mapping[str, Any]) -> EnvironmentInfo:
     """What an `env.json` says of its environment; a ValueError, KeyError or TypeError where it says too little."""
     known = {name: data[name] for name in ("options", "extra", "judged", "light") if name in data}
+    if "seats" in data:
+        known["seats"] = SeatOption(option=data["seats"]["option"], models=tuple(data["seats"]["models"]))
     required = tuple(data["required"]) if "required" in data else ()
     if not all("description" in data["options"][name] for name in required):
         raise ValueError("an option that is required has no description")

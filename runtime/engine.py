@@ -522,9 +522,12 @@ class Engine:
             self._space.drop(superseded, self._plan.checkpoint.keep_exports, [progress.best_step])
 
     def _superseded(self, steps: Sequence[int]) -> list[int]:
-        """All but the newest, those to roll back to, and the best."""
-        candidates = steps if self._progress.finished else [step for step in steps if self._is_regular(step)]
-        kept = {*candidates[-self._plan.checkpoint.keep :], steps[-1], self._progress.best_step}
+        """All but the newest, those to roll back to, and the best. Where earlier ones play, one more is kept, for the
+        newest is none of them yet; and where the run is extended, it finds those that it would have had."""
+        plays_earlier = self._plan.plays_earlier
+        counts_all = self._progress.finished and not plays_earlier
+        candidates = steps if counts_all else [step for step in steps if self._is_regular(step)]
+        kept = {*candidates[-self._plan.checkpoint.keep - plays_earlier :], steps[-1], self._progress.best_step}
         return [step for step in steps if step not in kept]
 
     def _log_training(self, result: StepResult) -> None:

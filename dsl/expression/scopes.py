@@ -108,7 +108,9 @@ _EPISODE = {
     "horizon": _count("turns allowed", 1),
     "done": _yes("whether the environment ended the episode"),
     "truncated": _yes("whether it ran out of turns or tokens"),
-    "ending": _text("why it ended", "done", "horizon", "budget", "invalid", "env_fault", "unscored", "cancelled"),
+    "ending": _text(
+        "why it ended", "done", "horizon", "budget", "invalid", "uncontested", "env_fault", "unscored", "cancelled"
+    ),
     "environment": _text("name of the environment in the recipe"),
     "difficulty": _number("difficulty of the task, as given by the environment; unknown if it gives none", sure=False),
 }

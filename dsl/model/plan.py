@@ -271,6 +271,8 @@ class Plan:
     logging: tuple[Sink, ...]
     placement: Placement
     budget: Budget
+    plays_earlier: bool = False
+    """Whether earlier checkpoints of the run have seats in an environment, so that those kept decide who plays."""
 
 
 # --- peaks ---------------------------------------------------------------------------------------------------------

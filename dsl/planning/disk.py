@@ -14,7 +14,7 @@ from ..model.recipe import Environment, Eval, ModelShape, Recipe, Stage, TaskSel
 from ..model.stage_kinds import episodes_per_task, has_critic, has_reference, kind_of
 from .memory import adapter_parameters, critic_parameters, parameters, width
 
-__all__ = ["estimate_disk"]
+__all__ = ["estimate_disk", "plays_earlier"]
 
 _STATE_BYTES = 12
 """Of a trained parameter in a checkpoint: its weight and both moments in fp32."""
@@ -33,7 +33,8 @@ def estimate_disk(
         trained += adapter_parameters(shape, lora) if lora else critic_parameters(shape)
     saves, state = _saves(recipe, budgets), trained * _STATE_BYTES
     # the newest is whole before an older one goes
-    kept = min(saves, recipe.checkpoint.keep + (recipe.checkpoint.best is not None) + 1)
+    more = (recipe.checkpoint.best is not None) + plays_earlier(recipe, catalog)
+    kept = min(saves, recipe.checkpoint.keep + more + 1)
     models = min(saves, kept + recipe.checkpoint.keep_exports) if recipe.checkpoint.export else 0
     references = sum(has_reference(stage.algorithm) for stage in recipe.schedule[1:])
     start = parameters(shape) * 4 if recipe.model.init is not None else 0
@@ -45,6 +46,13 @@ def estimate_disk(
         *_evaluation_episodes(recipe, budgets, catalog),
     )
     return tuple(item for item in items if item.bytes)
+
+
+def plays_earlier(recipe: Recipe, catalog: Catalog) -> bool:
+    """Whether earlier checkpoints of the run have seats in an environment of a stage; one more is kept then."""
+    environments = (each for stage in recipe.schedule for each in stage.environments.values())
+    named = [(catalog.environments.get(each.use or ""), each.options) for each in environments]
+    return any(info is not None and "earlier" in info.seat_models(options) for info, options in named)
 
 
 def _saves(recipe: Recipe, budgets: Sequence[StageBudget]) -> int:

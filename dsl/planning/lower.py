@@ -9,7 +9,7 @@ from ..model.plan import VERSION, Budget, Placement, Plan, PlanStage
 from ..model.recipe import Environment, ModelShape, Recipe
 from ..model.stage_kinds import kind_of, roles
 from .budgets import budget_stages, make_sizing
-from .disk import estimate_disk
+from .disk import estimate_disk, plays_earlier
 from .memory import adapter_parameters, capacity_bytes, estimate_memory, parameters
 from .ops import stage_ops
 from .placement import place_workers
@@ -50,6 +50,7 @@ def lower(
         logging=recipe.logging,
         placement=placement,
         budget=_budget(recipe, shape, catalog, placement),
+        plays_earlier=plays_earlier(recipe, catalog),
     )
 
 

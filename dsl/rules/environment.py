@@ -13,8 +13,9 @@ from ..diagnostics import Diagnostic
 from ..model.algorithm import DataSource
 from ..model.known_values import is_zero
 from ..model.model_sizes import is_folder
-from ..model.recipe import Dialect, Environment, TaskSelection
-from ..model.stage_kinds import is_offline
+from ..model.recipe import Dialect, Environment, Launcher, Recipe, TaskSelection
+from ..model.stage_kinds import is_offline, is_played
+from ..planning.placement import choose_launcher
 from ..source import Span, Text
 from ..suggest import did_you_mean, find_nearest, quote
 from ..text.node import Entry, ListNode, MapNode, Node, Path, ScalarNode
@@ -306,6 +307,43 @@ def _selections(case: Case) -> Iterator[tuple[Path, TaskSelection, EnvironmentIn
         yield (*path, "tasks", "eval"), environment.tasks.eval, info
 
 
+# --- other seats ---------------------------------------------------------------------------------------------------
+
+
+def seats_can_be_played(case: Case) -> Iterator[Diagnostic]:
+    """Refuse seats that no model of the run can play, before anything is trained."""
+    for base, stage in case.stages():
+        for name, environment in stage.environments.items():
+            info = case.catalog.environments.get(environment.use or "")
+            models = info.seat_models(environment.options) if info is not None else ()
+            if info is None or info.seats is None or not models:
+                continue
+            trains = not is_zero(environment.weight)
+            plays = case.recipe.eval is not None or (trains and is_played(stage.algorithm))
+            shows = trains and is_offline(stage.algorithm) and stage.algorithm.data.source is DataSource.EXPERT
+            wrong = None
+            if stage.agent.harness is not None and (plays or shows):
+                wrong = f"'{models[0]}' plays in the form of our own agent, which this stage's 'agent.harness' replaces"
+            elif "earlier" in models and plays:
+                wrong = _why_not_earlier(case.recipe)
+            if wrong is not None:
+                path = (*base, "environments", name, "options", info.seats.option)
+                yield case.error("conflict", wrong, path, _SERVE.format(info.seats.option))
+
+
+def _why_not_earlier(recipe: Recipe) -> str | None:
+    if not recipe.checkpoint.export:
+        return "'earlier' plays by the models in checkpoints, which need 'checkpoint.export: true'"
+    if recipe.hardware.gpus_per_node:
+        return f"'earlier' plays only on a CPU, and 'hardware.gpus_per_node' is {recipe.hardware.gpus_per_node}"
+    if choose_launcher(recipe.hardware) is Launcher.RAY:
+        return "'earlier' plays only in a run without Ray, under 'hardware.launcher: inline'"
+    return None
+
+
+_SERVE = "serve a checkpoint by 'agym serve', and write '{}: {{url: ..., model: ...}}'"
+
+
 ENVIRONMENT_RULES: tuple[Rule, ...] = (
     at_least_one,
     environment_has_one_origin,
@@ -321,4 +359,5 @@ ENVIRONMENT_RULES: tuple[Rule, ...] = (
     not_evaluated_on_training_tasks,
     some_weight,
     experts_exist,
+    seats_can_be_played,
 )

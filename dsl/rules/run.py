@@ -120,7 +120,7 @@ STEP_METRICS: Mapping[str, tuple[str, Callable[[Stage], bool], str]] = {
     "rollout": (
         (
             "episodes faults invalid_rate lag_max lag_mean length retries reward score server_troubles staleness"
-            " success tokens truncated_rate turns"
+            " success tokens truncated_rate turns uncontested"
         ),
         lambda stage: samples(stage.algorithm),
         "no stage plays training tasks",

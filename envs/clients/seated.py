@@ -47,17 +47,23 @@ class _SeatedSession:
     def __init__(self, session: Session, spec: EnvSpec, choose: Choose) -> None:
         self._session, self._spec, self._choose = session, spec, choose
         self._taken: dict[str, int] = {}
+        self._earned: list[float] = []
+        """By moves before the agent's first."""
         self.first: Observation = session.first
 
     async def begin(self) -> None:
         """Let the others play until the agent is to move."""
-        self.first = (await self._go_on(Step(observation=self._session.first))).observation
+        step = await self._go_on(Step(observation=self._session.first))
+        if self._session.first.seat is not None:
+            self._earned = [step.reward]
+        self.first = step.observation
 
     async def step(self, action: str) -> Step:
         return await self._go_on(await self._session.step(action))
 
     async def _go_on(self, step: Step) -> Step:
-        status, rewards = step.status, [step.reward]
+        status, rewards = step.status, [*self._earned, step.reward]
+        self._earned = []
         while (seat := step.observation.seat) is not None and not step.ended:
             number = self._taken.get(seat.name, 0)
             self._taken[seat.name] = number + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeAlias
 
@@ -33,7 +33,16 @@ def make_opponent(option: OpponentOption) -> Opponent | SeatModel:
     """Make what gives the moves; of a model of the run only its name, for the run asks it."""
     if isinstance(option, str):
         return PROGRAMS[option] if option in PROGRAMS else SeatModel(option)
-    return Model(url=option["url"], name=option["model"], key_variable=option.get("key_variable"))
+    return Model(url=option["url"], name=option["model"], key=_read_key(option.get("key_variable")))
+
+
+def _read_key(variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    key = read_key(variable, os.environ)
+    if not key:
+        raise BadOption(f"textarena option 'opponent': the environment variable {variable} is not set")
+    return key
 
 
 def name_of(option: OpponentOption) -> str:
@@ -74,8 +83,8 @@ class Model:
     url: str
     """Base of the endpoint, which ends in /v1."""
     name: str
-    key_variable: str | None = None
-    """Environment variable that holds the key, if the endpoint asks for one."""
+    key: str | None = field(default=None, repr=False)
+    """If the endpoint asks for one."""
 
     def __call__(self, table: Table, said: str, rng: Random) -> str:
         asked = {
@@ -99,12 +108,7 @@ class Model:
             raise EnvFault(f"the opponent at {self.url} gave no answer", kind=FaultKind.GARBAGE) from error
 
     def _headers(self) -> dict[str, str]:
-        if self.key_variable is None:
-            return {}
-        key = read_key(self.key_variable, os.environ)
-        if not key:
-            raise BadOption(f"textarena option 'opponent': the environment variable {self.key_variable} is not set")
-        return {"authorization": f"Bearer {key}"}
+        return {} if self.key is None else {"authorization": f"Bearer {self.key}"}
 
     def _read_move(self, answer: Mapping[str, Any]) -> str:
         """Read the move from a whole answer: a missing one would be a wrong move, and a win for the agent."""

@@ -83,6 +83,12 @@ async def _solution(env: ConnectedEnv, task: Task, timeout_s: float) -> tuple[st
     return await with_deadline(env.client.expert(task.id, task.seed), timeout_s, f"{env.name} to show task '{task.id}'")
 
 
+def _refuse_seats(observation: Observation, env: ConnectedEnv, task: Task) -> None:
+    """Nobody plays other seats here: what an expert did in them must not be imitated."""
+    if observation.seat is not None:
+        raise NoSolution(env.name, task.id)
+
+
 def _finish(buffer: TokenBuffer, turns: Sequence[Turn], context_tokens: int) -> tuple[Segment]:
     """Return the segment up to the end of the last reply: nothing after it is trained on."""
     (segment,) = buffer.segments
@@ -127,6 +133,7 @@ class Demonstrator:
 
     async def _play(self, env: ConnectedEnv, session: Session, task: Task, limits: EpisodeLimits, seed: int) -> Episode:
         trains_all = self.loss_on is LossOn.ALL
+        _refuse_seats(session.first, env, task)
         opening = self.format.opening(env.spec.prompt, self._observe(session.first, limits), self.prompt)
         buffer = TokenBuffer()
         _append(buffer, self.chat.begin(opening), trained=trains_all)
@@ -157,6 +164,7 @@ class Demonstrator:
             if step.ended:
                 ending = Ending.DONE if step.terminated else Ending.HORIZON
                 break
+            _refuse_seats(step.observation, env, task)
             _append(buffer, self.chat.follow(self.format.observation(observation)), trained=trains_all)
         score = score_of(env.spec.score, [turn.reward for turn in turns])
         return Episode(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -299,7 +300,8 @@ class _Attempt:
     def _find_pending(self, shown: HarnessSession) -> PendingVerdict | None:
         if self.runner.settings.score is not HarnessScore.ENVIRONMENT or not shown.steps:
             return None
-        return find_pending(shown.steps[-1].step, self._rewards, self.env)
+        last = shown.steps[-1]
+        return find_pending(last.step, self._rewards, _find_turn(shown, last.after), self.env)
 
     def _score(self, result: HarnessResult) -> float:
         if self.runner.settings.score is HarnessScore.ENVIRONMENT:
@@ -361,6 +363,12 @@ def _make_turns(episode: PolicyEpisode, shown: HarnessSession) -> tuple[Turn, ..
             )
             reply = replace(reply, start=reply.end, reply="", sampling_s=0.0)
     return tuple(turns)
+
+
+def _find_turn(shown: HarnessSession, number: int) -> int:
+    """Index of the last turn that belongs to a reply, by its number from 1."""
+    steps = Counter(each.after for each in shown.steps)
+    return sum(max(steps[each], 1) for each in range(1, number + 1)) - 1
 
 
 def _fault(message: str, kind: FaultKind = FaultKind.CRASHED) -> EnvFault:

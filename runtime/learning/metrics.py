@@ -51,11 +51,13 @@ def rollout_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
     replies = sum(episode.num_turns for episode in trainable)
     # of all kinds, also those that a retry recovered from
     faults = Counter(kind for episode in episodes for kind in episode.faults)
+    uncontested = sum(episode.ending is Ending.UNCONTESTED for episode in episodes)
     counts: dict[str, float] = {
         "rollout/episodes": len(trainable),
         "rollout/faults": sum(episode.ending is Ending.ENV_FAULT for episode in episodes),
         "rollout/retries": sum(episode.retries for episode in episodes),
         **{f"rollout/fault_{kind}": times for kind, times in sorted(faults.items())},
+        **({"rollout/uncontested": uncontested} if uncontested else {}),
     }
     if not trainable:
         return counts

@@ -100,7 +100,7 @@ def _episode_values(episode: Episode) -> dict[str, FactValue]:
         "total_tokens": float(episode.total_tokens),
         "invalid_turns": float(episode.invalid_turns),
         "horizon": float(episode.horizon),
-        "done": episode.ending is Ending.DONE,
+        "done": episode.ending in (Ending.DONE, Ending.UNCONTESTED),
         "truncated": episode.ending.truncated,
         "ending": str(episode.ending),
         "environment": episode.task.environment,

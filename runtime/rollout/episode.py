@@ -37,6 +37,8 @@ class Ending(StrEnum):
     """No token was left for another turn."""
     INVALID = "invalid"
     """Too many replies without an action."""
+    UNCONTESTED = "uncontested"
+    """The environment ended it before the agent's first turn, by what other seats did."""
     ENV_FAULT = "env_fault"
     """The environment failed, not the agent; never trained on."""
     UNSCORED = "unscored"
@@ -166,6 +168,8 @@ class PendingVerdict:
     """Without an answer the episode has no score."""
     reward: float
     """Of the last step."""
+    turn: int
+    """Index of the turn that took it."""
     score: float
     success: bool
 

@@ -80,6 +80,8 @@ class EpisodeRunner:
     _turns_before: int = 0
     """Turns of earlier attempts."""
     _others: OtherSeats | None = None
+    _earned_before: float = 0.0
+    """By other seats' moves before its first step, whose reward has it too."""
     _rewards: list[float] = field(default_factory=list)
     """Rewards of its steps; a reply without an action has none that could overwrite an earlier score."""
     _measures: Mapping[str, float] = field(default_factory=dict)
@@ -109,8 +111,9 @@ class EpisodeRunner:
     async def run_attempt(self, session: Session) -> None:
         """Play until the environment, the horizon or a budget ends the attempt."""
         self._others = OtherSeats(self.player, self.env.spec, self.task.seed, self.limits, self.examples)
-        self._begin_attempt(await self._others.begin(session.first, partial(self._send, session)))
-        self._ending = await self._run_turns(session)
+        begun = await self._others.begin(session.first, partial(self._send, session))
+        self._begin_attempt(begun)
+        self._ending = Ending.UNCONTESTED if begun.ended else await self._run_turns(session)
         check_score(self._score, self.env)
 
     async def reflect(self) -> bool:
@@ -165,7 +168,7 @@ class EpisodeRunner:
 
     @property
     def _score(self) -> float:
-        return score_of(self.env.spec.score, self._rewards)
+        return score_of(self.env.spec.score, self._rewards or (self._earned_before,))
 
     @property
     def _succeeded(self) -> bool:
@@ -173,11 +176,12 @@ class EpisodeRunner:
 
     @property
     def _pending_verdict(self) -> PendingVerdict | None:
-        return find_pending(self._last_step, self._rewards, self.env)
+        return find_pending(self._last_step, self._rewards, len(self.turns) - 1, self.env)
 
-    def _begin_attempt(self, first: Observation) -> None:
+    def _begin_attempt(self, begun: Step) -> None:
+        first = begun.observation
         self._turns_before, self._rewards, self._view, self._pending = len(self.turns), [], [], ()
-        self._last_step = None
+        self._last_step, self._earned_before, self._measures = None, begun.reward, measures_of(begun)
         self._plan, self._summary, self._turns_since_plan, self._invalid_in_a_row = "", "", 0, 0
         self._view_limit = self.limits.context_tokens - self._reserve_tokens(self._attempts_left)
         self._state = _name_state("", first.text)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...envs.errors import EnvFault
 from ...envs.protocol import EnvSpec, Observation, Seat, SeatModel, Step, score_of
 from ..agents.messages import Message
 from ..errors import StepRefused
@@ -41,6 +40,8 @@ class _Conversation:
     said: list[tuple[str, tuple[Message, ...]]] = field(default_factory=list)
     """Replies, each with the messages after it."""
     actions: list[str] = field(default_factory=list)
+    model: str = ""
+    """Whom it was played by; where no checkpoint was saved, an earlier one is the policy."""
     tokens: int = 0
     version: int = -1
 
@@ -48,7 +49,7 @@ class _Conversation:
     def report(self) -> SeatReport:
         return SeatReport(
             name=self.seat.name,
-            model=self.seat.model.value,
+            model=self.model or self.seat.model.value,
             version=self.version,
             tokens=self.tokens,
             actions=tuple(self.actions),
@@ -63,23 +64,25 @@ class OtherSeats:
     ) -> None:
         self._player, self._env, self._seed, self._limits, self._examples = player, env, seed, limits, examples
         self._conversations: dict[str, _Conversation] = {}
+        self._earned: list[float] = []
+        """By moves before the agent's first."""
 
     @property
     def reports(self) -> tuple[SeatReport, ...]:
         return tuple(each.report for each in self._conversations.values())
 
-    async def begin(self, first: Observation, send: Send) -> Observation:
-        """Play until the agent is to move for the first time."""
-        if first.seat is None:
-            return first
+    async def begin(self, first: Observation, send: Send) -> Step:
+        """Play until the agent is to move for the first time, or has no turn at all; return what came of it. Its reward
+        is in that of the agent's first step as well."""
         step = await self.go_on(Step(observation=first), send)
-        if step.ended:
-            raise EnvFault(f"{self._env.name} ended the episode before the agent's first turn")
-        return step.observation
+        if first.seat is not None:
+            self._earned = [step.reward]
+        return step
 
     async def go_on(self, step: Step, send: Send) -> Step:
         """Play after a step of the agent's until it is to move again; return what came of all of it."""
-        status, rewards = step.status, [step.reward]
+        status, rewards = step.status, [*self._earned, step.reward]
+        self._earned = []
         while step.observation.seat is not None and not step.ended:
             step = await send(await self._reply(step.observation.seat, step.observation))
             rewards.append(step.reward)
@@ -124,7 +127,7 @@ class OtherSeats:
             max_tokens=min(self._limits.tokens_per_turn, room),
             seed=derive(self._seed, "seat", talk.seat.name, len(talk.actions)),
         )
-        reply = await player.sample(self._sampler(talk.seat), request, valid)
+        reply = await player.sample(self._choose(talk), request, valid)
         text = player.chat.decode(reply.ids)
         self._note(talk, reply, text)
         read = player.format.read(text, valid) if reply.finish is FinishReason.STOP else None
@@ -136,9 +139,11 @@ class OtherSeats:
         talk.tokens += len(reply.ids)
         talk.version = max((talk.version, *reply.versions))
 
-    def _sampler(self, seat: Seat) -> Sampler:
-        if seat.model is SeatModel.POLICY:
-            return self._player.sampler
-        if self._player.earlier is None:
-            raise StepRefused(NO_EARLIER)
-        return self._player.earlier(self._seed) or self._player.sampler
+    def _choose(self, talk: _Conversation) -> Sampler:
+        chosen = None
+        if talk.seat.model is SeatModel.EARLIER:
+            if self._player.earlier is None:
+                raise StepRefused(NO_EARLIER)
+            chosen = self._player.earlier(self._seed)
+        talk.model = (SeatModel.POLICY if chosen is None else talk.seat.model).value
+        return chosen or self._player.sampler

@@ -17,8 +17,8 @@ from .episode import Episode, PendingVerdict
 __all__ = ["accept_verdict", "find_pending"]
 
 
-def find_pending(step: Step | None, rewards: Sequence[float], env: ConnectedEnv) -> PendingVerdict | None:
-    """What the last step of an episode leaves to a judge; `rewards` are those of all its steps."""
+def find_pending(step: Step | None, rewards: Sequence[float], turn: int, env: ConnectedEnv) -> PendingVerdict | None:
+    """What the last step of an episode, taken in `turn`, leaves to a judge; `rewards` are those of all its steps."""
     request = None if step is None or not step.ended else _read_request(step, env)
     if request is None:
         return None
@@ -28,6 +28,7 @@ def find_pending(step: Step | None, rewards: Sequence[float], env: ConnectedEnv)
         questions=request.questions,
         required=request.required,
         reward=request.reward,
+        turn=turn,
         score=score,
         success=score >= env.success_at,
     )
@@ -50,7 +51,8 @@ def accept_verdict(episode: Episode, *, yes: bool) -> Episode:
     episode = replace(episode, pending=None)
     if not yes:
         return episode
-    # the last action ended it; what a harness said after that changed nothing
-    last = max((at for at, turn in enumerate(episode.turns) if turn.action is not None), default=len(episode.turns) - 1)
-    turns = tuple(replace(turn, reward=pending.reward) if at == last else turn for at, turn in enumerate(episode.turns))
+    # the last step ended it; what a harness said after that changed nothing
+    turns = tuple(
+        replace(turn, reward=pending.reward) if at == pending.turn else turn for at, turn in enumerate(episode.turns)
+    )
     return replace(episode, score=pending.score, success=pending.success, turns=turns)

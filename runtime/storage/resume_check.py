@@ -47,7 +47,7 @@ def list_differences(then: Plan, now: Plan) -> list[str]:
     ]
 
 
-_DERIVED = ("budget", "shape", "placement", "stage_names", "version")
+_DERIVED = ("budget", "shape", "placement", "plays_earlier", "stage_names", "version")
 """Parts of a plan that follow from the rest."""
 
 
@@ -81,7 +81,8 @@ def _decisive(plan: Plan) -> Plan:
         rollout=Rollout(),
         hardware=_hardware(plan.hardware),
         placement=Placement(launcher="", workers=()),
-        checkpoint=replace(plan.checkpoint, keep=1, keep_exports=0),
+        # where earlier checkpoints play, those that are kept decide who does
+        checkpoint=replace(plan.checkpoint, keep=plan.checkpoint.keep if plan.plays_earlier else 1, keep_exports=0),
         stages=tuple(_stage(stage) for stage in plan.stages),
         # estimates
         budget=replace(plan.budget, memory=(), disk=(), zero=None, transfer=None),

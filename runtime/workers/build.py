@@ -8,13 +8,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...dsl.model.algorithm import Kind
 from ...dsl.model.model_sizes import is_folder
 from ...dsl.model.plan import Plan, Role
-from ...dsl.model.recipe import DType, Init, Launcher, Layout, Model, Offload, WeightTransfer
+from ...dsl.model.recipe import Checkpoint, DType, Init, Launcher, Layout, Model, Offload, WeightTransfer
 from ...dsl.model.stage_kinds import num_slots
 from ..agents.chat import LEFT_OUT, NO_THOUGHTS, Chat
 from ..agents.formats import format_for
@@ -40,6 +41,7 @@ __all__ = [
     "import_learner",
     "learner_settings",
     "learner_worker",
+    "list_earlier_models",
     "prepare_model",
     "rollout_worker",
     "sampler_settings",
@@ -167,15 +169,6 @@ def _earlier_checkpoints(
     if not plan.checkpoint.export or plan.hardware.gpus_per_node:
         return None
 
-    def list_models(step: int) -> list[SavedModel]:
-        """Of the checkpoints that are always kept, so that a resumed run finds the same."""
-        saved = [each for each in checkpoints_in(root) if each[0] < step and each[0] % plan.checkpoint.every == 0]
-        return [
-            SavedModel(step=at, folder=folder / MODEL, version=read_progress(folder).version)
-            for at, folder in saved[-plan.checkpoint.keep :]
-            if (folder / MODEL).is_dir()
-        ]
-
     def start(saved: SavedModel) -> Sampler:
         settings = sampler_settings(
             plan, replace(model, path=str(check_model(saved.folder, trusted=model.trust_remote_code))), saved.version
@@ -183,7 +176,17 @@ def _earlier_checkpoints(
         sampler: Sampler = DEFAULT_SAMPLER.load("sampler")(settings, decode)
         return sampler
 
-    return EarlierCheckpoints(list_models, start)
+    return EarlierCheckpoints(partial(list_earlier_models, plan.checkpoint, root), start)
+
+
+def list_earlier_models(settings: Checkpoint, root: Path, step: int) -> list[SavedModel]:
+    """List those saved before a step, of the checkpoints that are always kept, so that a resumed run finds the same."""
+    saved = [each for each in checkpoints_in(root) if each[0] < step and each[0] % settings.every == 0]
+    return [
+        SavedModel(step=at, folder=folder / MODEL, version=read_progress(folder).version)
+        for at, folder in saved[-settings.keep :]
+        if (folder / MODEL).is_dir()
+    ]
 
 
 def sampler_settings(plan: Plan, model: ModelSource, version: int | None = None) -> SamplerSettings:

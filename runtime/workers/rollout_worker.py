@@ -109,6 +109,11 @@ class RolloutWorker:
         self.receiving: Any = None
         """Weights under way from GPUs of a learner."""
 
+    @property
+    def has_earlier(self) -> bool:
+        """Whether earlier checkpoints can play here."""
+        return self._earlier is not None
+
     async def tasks(
         self, name: str, environment: Environment, selection: TaskSelection, seed: int, *, has_judge: bool = True
     ) -> tuple[TaskInfo, ...]:
@@ -148,7 +153,8 @@ class RolloutWorker:
             earlier=None if self._earlier is None else self._earlier.choose,
         )
         envs = await self._envs.all(style.environments)
-        _check_seats(envs, agent, has_earlier=self._earlier is not None)
+        played = {name: envs[name] for name in {each.task.environment for each in orders}}
+        _check_seats(played, agent, has_earlier=self.has_earlier)
         play_one = None
         if agent.harness is not None:
             play_one = await self._harness_runner(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from agym.dsl.catalog import Catalog, EnvironmentInfo
+from agym.dsl.catalog import Catalog, EnvironmentInfo, SeatOption
 from agym.dsl.expression.expr import Expr
 from agym.dsl.model.algorithm import Algorithm
 from agym.dsl.model.recipe import Environment, Model, Recipe, Stage
@@ -71,6 +71,13 @@ def catalog() -> Catalog:
                 light=True,
             ),
             "web": EnvironmentInfo(name="web", summary="pages", splits={"train": 50, "test": 20}),
+            "duel": EnvironmentInfo(
+                name="duel",
+                summary="a game for two",
+                splits={"train": None, "test": None},
+                options={"opponent": {"description": "Who plays against the agent."}},
+                seats=SeatOption(option="opponent", models=("policy", "earlier")),
+            ),
             "gym": EnvironmentInfo(
                 name="gym",
                 summary="any of them",

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from agym.dsl.catalog import Catalog
+from agym.dsl.catalog import Catalog, EnvironmentInfo, SeatOption
 from agym.dsl.expression.expr import Expr
 from agym.dsl.model.algorithm import Algorithm, Preset
 from agym.dsl.model.model_sizes import find_shape
 from agym.dsl.model.plan import DiskUse
-from agym.dsl.model.recipe import Eval, Recipe, SavedEpisodes, SaveEpisodes, TaskSelection
+from agym.dsl.model.recipe import Environment, Eval, Recipe, SavedEpisodes, SaveEpisodes, TaskSelection
 from agym.dsl.planning.lower import lower
 
 Change = Callable[..., Any]
@@ -70,3 +70,18 @@ def test_what_is_not_saved_or_not_known_is_not_counted(
     evaluation_episodes: EvaluationEpisodes, changes: dict[str, Any]
 ) -> None:
     assert evaluation_episodes(changes) is None
+
+
+@pytest.mark.parametrize(
+    ("opponent", "plays_earlier", "kept"), [("policy", False, 3), (("policy", "earlier"), True, 4)]
+)
+def test_where_earlier_checkpoints_play_one_more_is_kept(
+    change: Change, recipe: Recipe, opponent: Any, plays_earlier: bool, kept: int
+) -> None:
+    seats = SeatOption(option="opponent", models=("policy", "earlier"))
+    known = Catalog(environments={"game": EnvironmentInfo(name="game", summary="", splits={}, seats=seats)})
+    world = {"game": Environment(use="game", options={"opponent": opponent})}
+    made = change(recipe, {"schedule.1.until": Expr("step >= 50"), "schedule.*.environments": world})
+    plan = lower(made, find_shape(made.model), (), "0" * 64, known)
+    assert plan.plays_earlier == plays_earlier
+    assert {item.use: item.count for item in plan.budget.disk}[DiskUse.CHECKPOINTS] == kept

@@ -110,6 +110,14 @@ BEST = "checkpoint.best"
 
 OWN_AGENT = Harness(command=("python", "-m", "agent"))
 HARNESS = "schedule.*.agent.harness"
+OPPONENT = "environments.duel.options.opponent"
+
+
+def meeting(*opponents: str) -> Changes:
+    """A game against them."""
+    return {"schedule.*.environments": {"duel": Environment(use="duel", options={"opponent": opponents})}}
+
+
 CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
     # --- harness
     "harness.harness_has_one_origin": (
@@ -334,6 +342,31 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
             ),
         ],
         [SFT, world(FOREIGN), SFT | world(Environment(url="http://x"))],
+    ),
+    "environment.seats_can_be_played": (
+        [
+            (meeting("earlier") | {"checkpoint.export": False}, OPPONENT, "which need 'checkpoint.export: true'"),
+            (meeting("earlier") | {"hardware.gpus_per_node": 2}, OPPONENT, "'hardware.gpus_per_node' is 2"),
+            (
+                meeting("policy", "earlier") | {"hardware.launcher": Launcher.RAY},
+                OPPONENT,
+                "'hardware.launcher: inline'",
+            ),
+            (
+                meeting("random", "policy") | {HARNESS: OWN_AGENT},
+                OPPONENT,
+                "'policy' plays in the form of our own agent",
+            ),
+            (SFT | meeting("policy") | {HARNESS: OWN_AGENT}, OPPONENT, "this stage's 'agent.harness'"),
+        ],
+        [
+            {},
+            meeting("policy", "earlier"),
+            meeting("policy") | {"checkpoint.export": False, "hardware.gpus_per_node": 2},
+            meeting("random") | {HARNESS: OWN_AGENT},
+            # where nothing is played, nobody is met
+            SFT | meeting("earlier") | {"eval": None, "checkpoint.export": False},
+        ],
     ),
     # --- algorithm
     "algorithm.updates_divide_a_step": (

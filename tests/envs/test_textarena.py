@@ -321,8 +321,8 @@ def test_no_message_about_an_opponent_holds_its_key(
 ) -> None:
     monkeypatch.setenv("OPPONENT_KEY", key)
     with endpoint([""], [], status=401) as url:
-        env = create({**TICTACTOE, "opponent": {"url": url, "model": "m", "key_variable": "OPPONENT_KEY"}})
         with pytest.raises(error, match=r"/v1: status 401$|variable OPPONENT_KEY is no key") as caught:
+            env = create({**TICTACTOE, "opponent": {"url": url, "model": "m", "key_variable": "OPPONENT_KEY"}})
             env.reset("seat1-0", 0)
     assert "sk-" not in f"{caught.value} {caught.value.__cause__}"
 
@@ -384,3 +384,11 @@ def test_defaults_are_those_that_the_data_file_names() -> None:
         if "default" in schema:
             default = getattr(env._options, name)
             assert (list(default) if isinstance(default, tuple) else default) == schema["default"]
+
+
+def test_a_key_that_is_not_set_is_told_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    opponent = {"url": "http://127.0.0.1:9/v1", "model": "any", "key_variable": "NO_SUCH_KEY"}
+    with pytest.raises(BadOption, match="option 'opponent': the environment variable NO_SUCH_KEY is not set"):
+        create({**TICTACTOE, "opponent": ["random", opponent]})
+    monkeypatch.setenv("NO_SUCH_KEY", "secret")
+    assert "secret" not in repr(vars(create({**TICTACTOE, "opponent": opponent})))

@@ -20,6 +20,7 @@ from agym.runtime.workers.build import (
     critic_backbone,
     find_teachers,
     learner_settings,
+    list_earlier_models,
     prepare_model,
     weight_transfer,
 )
@@ -157,3 +158,14 @@ def test_an_environment_that_keeps_its_words_is_told_by_its_name(new_run: Any, e
 )
 def test_weights_go_by_what_connects_learner_and_samplers(settings: list[str], transfer: Transfer) -> None:
     assert weight_transfer(plan_of(RECIPE, *settings)) is transfer
+
+
+@pytest.mark.parametrize(("every", "keep", "met"), [(4, 2, {9: [4, 8], 8: [4]}), (1, 1, {9: [8]})])
+def test_who_plays_as_an_earlier_checkpoint_is_the_same_whether_the_run_had_ended_or_not(
+    new_run: Any, every: int, keep: int, met: dict[int, list[int]]
+) -> None:
+    run = new_run(f"checkpoint={{every: {every}, keep: {keep}}}")
+    run.plan = replace(run.plan, plays_earlier=True)
+    run.go()
+    found = {step: list_earlier_models(run.plan.checkpoint, run.root, step) for step in met}
+    assert {step: [each.step for each in models] for step, models in found.items()} == met

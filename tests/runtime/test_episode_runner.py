@@ -13,7 +13,8 @@ import pytest
 from agym.dsl.model.algorithm import LossOn
 from agym.dsl.model.recipe import Agent, Format, Memory, MemoryKind, OnInvalid, Planning, Reflection, Rollout
 from agym.envs.clients.client import InlineEnv
-from agym.envs.protocol import Observation, Score, Status, Step
+from agym.envs.protocol import JudgeRequest, Observation, Score, Status, Step, YesNoQuestion
+from agym.envs.wire import judge_to
 from agym.runtime.agents.chat import Chat
 from agym.runtime.agents.formats import chat_and_format
 from agym.runtime.agents.prompts import (
@@ -500,6 +501,22 @@ def test_what_an_environment_takes_for_actions_it_does_not_understand_is_in_the_
     episode = played(Speaker(tokenizer, lambda number, prompt: said[number]), Strict, Agent(), horizon=3)
     assert [turn.reward for turn in episode.turns] == [-0.25, -0.25, 0.0]
     assert episode.score == expected
+
+
+def test_a_question_is_of_the_turn_that_ended_the_episode_even_if_its_action_was_not_understood(
+    tokenizer: Any, echo: Any
+) -> None:
+    asked = judge_to(JudgeRequest(questions=(YesNoQuestion(text="Done?", evidence={"said": "2"}),), reward=1.0))
+
+    class Asking(echo):  # type: ignore[misc]
+        def step(self, action: str) -> Step:
+            over = replace(super().step("0"), status=Status.INVALID, terminated=True, info={"judge": asked})
+            return over if action == "2" else replace(over, status=Status.OK, terminated=False, info={})
+
+    episode = played(Speaker(tokenizer, lambda number, prompt: str(number)), Asking)
+    assert [turn.action for turn in episode.turns] == ["0", "1", None]
+    assert episode.pending is not None
+    assert episode.pending.turn == 2
 
 
 # --- guided ----------------------------------------------------------------------------------------------------------

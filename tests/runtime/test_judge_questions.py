@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from agym.runtime.engine import OutcomeKind
 from agym.runtime.errors import StepRefused
 from agym.runtime.rollout.episode import Ending, Episode, Group, PendingVerdict
 from agym.runtime.rollout.task_sampler import SelectionError, select_tasks
+from agym.runtime.rollout.verdicts import accept_verdict
 from agym.runtime.steps.judge import ask_for_truth, read_verdict
 
 from .conftest import Echo, Run, echoing, episodes_of
@@ -259,7 +261,7 @@ def test_a_verdict_is_the_whole_last_line(reply: str, value: float | None) -> No
 
 def waiting(*answers: str) -> Group:
     questions = tuple(YesNoQuestion(text=ASK, evidence={"shown": "say 2", "answer": each}) for each in answers)
-    pending = PendingVerdict(questions=questions, required=True, reward=1.0, score=1.0, success=True)
+    pending = PendingVerdict(questions=questions, required=True, reward=1.0, turn=1, score=1.0, success=True)
     turns = [make_turn(at, at + 1, reply="2", action="2", observation=".") for at in range(2)]
     episode = make_episode(
         [make_segment([True] * 2, range(2))], turns, ending=Ending.DONE, score=0.0, success=False, pending=pending
@@ -285,6 +287,14 @@ def test_all_questions_must_be_answered_by_yes() -> None:
     assert (right.score, right.success, rewards(right)[-1], right.pending) == (1.0, True, 1.0, None)
     assert (wrong.score, wrong.success, rewards(wrong)[-1], wrong.pending) == (0.0, False, 0.0, None)
     assert right.judge_keys == ("0", "1")
+
+
+def test_an_answer_pays_the_turn_whose_step_asked() -> None:
+    group = waiting("2")
+    (asked,) = group.episodes
+    assert asked.pending is not None
+    earlier = replace(asked, pending=replace(asked.pending, turn=0))
+    assert rewards(accept_verdict(earlier, yes=True)) == [1.0, 0.0]
 
 
 def test_one_no_decides_even_if_another_question_has_no_answer() -> None:

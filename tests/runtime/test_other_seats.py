@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,15 +14,19 @@ from agym.envs.clients.client import InlineEnv
 from agym.envs.protocol import Env, EnvClient, EnvSpec, Observation, Runs, Score, Seat, SeatModel, Status, Step
 from agym.runtime.agents.chat import Chat
 from agym.runtime.agents.formats import chat_and_format
-from agym.runtime.errors import StepRefused
-from agym.runtime.learning.metrics import rollout_metrics
+from agym.runtime.errors import RunError, StepRefused
+from agym.runtime.evaluate_checkpoint import leave_out_earlier
+from agym.runtime.learning.filters import is_countable
+from agym.runtime.learning.metrics import eval_outcomes, rollout_metrics
 from agym.runtime.protocols import FinishReason, Sampled, SampleRequest, SamplingSettings
 from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from agym.runtime.rollout.env_connections import OpenEnvs
 from agym.runtime.rollout.episode import Ending, Episode, Task
-from agym.runtime.rollout.groups import play_episode
+from agym.runtime.rollout.groups import GroupRequest, play_episode
 from agym.runtime.rollout.player import EpisodeLimits, Player
+from agym.runtime.storage.episode_log import EpisodeEntry, EpisodePurpose, episode_lines
 from agym.runtime.workers.rollout_worker import PlaySettings, RolloutWorker
+from agym.viewer.play.replay import replay_episode
 
 OTHER = Seat(name="player 0", model=SeatModel.POLICY)
 
@@ -80,6 +85,8 @@ class Voice:
         ids = whole[: request.max_tokens]
         finish = FinishReason.STOP if len(ids) == len(whole) else FinishReason.LENGTH
         return Sampled(ids=tuple(ids), logprobs=(-1.0,) * len(ids), versions=(7,) * len(ids), finish=finish)
+
+    async def forget(self) -> None: ...
 
     def prompts(self, word: str) -> list[str]:
         """Prompts whose opening has this word."""
@@ -153,8 +160,22 @@ def test_nothing_that_another_seat_says_is_trained_on(tokenizer: Any) -> None:
 
 def test_rewards_of_others_moves_are_the_agents_turns(tokenizer: Any) -> None:
     episode = played(player_of(Voice(tokenizer, plays), tokenizer), Duel)
-    assert [turn.reward for turn in episode.turns] == [2.5] * 3
-    assert (episode.score, episode.ending) == (7.5, Ending.DONE)
+    # the first has also what the move before it earned
+    assert [turn.reward for turn in episode.turns] == [3.0, 2.5, 2.5]
+    assert (episode.score, episode.ending) == (8.0, Ending.DONE)
+
+
+def test_where_the_agent_takes_no_step_the_others_moves_are_its_score(tokenizer: Any) -> None:
+    voice = Voice(tokenizer, lambda text: "1" if "you begin" in text else " ")
+    episode = played(player_of(voice, tokenizer), Duel, horizon=2)
+    assert (episode.invalid_turns, episode.score) == (2, 0.5)
+
+
+def test_a_replay_gives_the_same_rewards(tokenizer: Any) -> None:
+    entry = EpisodeEntry(episode=played(player_of(Voice(tokenizer, plays), tokenizer), Duel), group=0)
+    record = json.loads(episode_lines([entry], purpose=EpisodePurpose.TRAIN, total_step=1, stage="train"))
+    replayed = asyncio.run(replay_episode(InlineEnv(Duel), record))
+    assert (replayed.turns, replayed.difference) == (3, None)
 
 
 def test_the_agents_own_mistake_stays_its_own(tokenizer: Any) -> None:
@@ -208,6 +229,13 @@ def test_an_earlier_checkpoint_is_another_sampler(tokenizer: Any) -> None:
     assert len(now.requests) == 3
 
 
+def test_who_plays_in_an_earlier_checkpoints_place_is_recorded_as_the_policy(tokenizer: Any) -> None:
+    player = replace(player_of(Voice(tokenizer, plays), tokenizer), earlier=lambda seed: None)
+    episode = played(player, lambda: Duel(Seat(name="player 0", model=SeatModel.EARLIER)))
+    assert episode.seats[0].model == "policy"
+    assert "rollout/against_earlier/success" not in rollout_metrics([episode])
+
+
 def test_without_an_earlier_checkpoint_the_way_out_is_told(tokenizer: Any) -> None:
     player = player_of(Voice(tokenizer, plays), tokenizer)
     with pytest.raises(StepRefused, match=r"an earlier checkpoint plays only .* 'agym serve'"):
@@ -240,13 +268,44 @@ def test_seats_that_nobody_here_can_play_are_refused_before_anything_is_played(
             timeouts=Rollout(),
             slots=1,
         )
+        limits = EpisodeLimits(horizon=8, tokens_per_turn=20, context_tokens=2000)
+        order = GroupRequest(task=Task(environment="duel", id="train-0", seed=3), size=1, limits=limits, seed=0)
         with pytest.raises(StepRefused, match=f"environment 'duel'.*{reason}.*agym serve"):
-            await worker.play([], style, lambda episode: None)
+            await worker.play([order], style, lambda episode: None)
+        # it stands in nobody's way where another one is played
+        assert await worker.play([], replace(style, agent=Agent()), lambda episode: None) == []
 
     asyncio.run(go())
 
 
-def test_an_episode_that_is_over_before_the_agents_turn_is_a_fault(tokenizer: Any) -> None:
-    episode = played(player_of(Voice(tokenizer, plays), tokenizer), lambda: Duel(rounds=0))
-    assert episode.ending is Ending.ENV_FAULT
-    assert "before the agent's first turn" in episode.fault
+def test_where_no_earlier_checkpoint_can_play_an_evaluation_leaves_its_environments_out() -> None:
+    class Needing(Duel):
+        spec = replace(Duel.spec, models=(SeatModel.EARLIER,))
+
+    async def opened(name: str, settings: Environment) -> EnvClient:
+        return InlineEnv(Needing if name == "duel" else Duel)
+
+    said: list[str] = []
+    both = {"duel": Environment(use="duel"), "chance": Environment(use="chance")}
+
+    async def left(*names: str) -> list[str]:
+        return [*await leave_out_earlier({name: both[name] for name in names}, OpenEnvs(opened, said.append))]
+
+    assert asyncio.run(left("duel", "chance")) == ["chance"]
+    (text,) = said
+    assert text.startswith("environment 'duel' is left out: earlier checkpoints play in it")
+    with pytest.raises(RunError, match="in every environment"):
+        asyncio.run(left("duel"))
+
+
+def test_an_episode_that_others_end_before_the_agents_turn_counts_and_has_nothing_to_train_on(tokenizer: Any) -> None:
+    voice = Voice(tokenizer, plays)
+    episode = played(player_of(voice, tokenizer), lambda: Duel(rounds=0))
+    assert (episode.ending, episode.fault, episode.retries) == (Ending.UNCONTESTED, "", 0)
+    assert (episode.score, episode.turns, len(voice.requests)) == (0.5, (), 1)
+    assert not is_countable(episode)
+    metrics = rollout_metrics([episode])
+    assert {name: metrics[f"rollout/{name}"] for name in ("episodes", "uncontested", "faults", "score")} == {
+        "episodes": 1, "uncontested": 1, "faults": 0, "score": 0.5
+    }  # fmt: skip
+    assert eval_outcomes([[episode]], 0.95, 0).episodes == 1

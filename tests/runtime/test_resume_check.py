@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
@@ -13,7 +14,7 @@ from agym.dsl.model.plan import Plan
 from agym.runtime.errors import RunError
 from agym.runtime.run import Start, run_plan
 from agym.runtime.sinks.console.console import Terminal
-from agym.runtime.storage.resume_check import decisive_sha256, list_differences
+from agym.runtime.storage.resume_check import can_resume, decisive_sha256, list_differences
 from agym.runtime.storage.run_folder import FolderError, RunFolder
 
 
@@ -93,3 +94,11 @@ def test_a_run_that_fails_says_why_in_its_events(new_run: Any, tmp_path: Path) -
     (end,) = (json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines())
     assert (end["kind"], end["outcome"], end["total_step"]) == ("end", "failed", 0)
     assert "http://127.0.0.1:9/***" in end["text"]
+
+
+def test_how_many_checkpoints_are_kept_decides_where_earlier_ones_play(new_run: Any) -> None:
+    then, now = new_run("checkpoint.keep=1").plan, new_run("checkpoint.keep=2").plan
+    assert can_resume(then, now)
+    then, now = replace(then, plays_earlier=True), replace(now, plays_earlier=True)
+    assert not can_resume(then, now)
+    assert list_differences(then, now) == ["'checkpoint.keep': 1 in the run, 2 now"]

@@ -15,7 +15,7 @@ from agym.dsl.model.algorithm import LossOn
 from agym.dsl.model.recipe import Agent, Format, Rollout
 from agym.envs.clients.client import InlineEnv
 from agym.envs.errors import EnvFault
-from agym.envs.protocol import Observation, Reached
+from agym.envs.protocol import Observation, Reached, Seat, SeatModel
 from agym.runtime.agents.chat import Chat
 from agym.runtime.agents.formats import format_for
 from agym.runtime.agents.messages import Message
@@ -125,6 +125,24 @@ def test_without_any_expert_the_way_out_is_told(demonstrator: Demonstrator, echo
 
     with pytest.raises(NoExpert, match="environment 'echo' has no solution of task 'train-0'"):
         shown(demonstrator, Silent)
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_task_in_which_another_seat_is_to_move_has_no_demonstration(
+    demonstrator: Demonstrator, echo: Any, steps: int
+) -> None:
+    class Seated(echo):  # type: ignore[misc]
+        def reset(self, task: str, seed: int) -> Observation:
+            self._left = steps
+            return super().reset(task, seed)
+
+        def _show(self) -> Observation:
+            self._left -= 1
+            seat = Seat(name="other", model=SeatModel.POLICY) if self._left < 0 else None
+            return replace(super()._show(), seat=seat)
+
+    with pytest.raises(NoSolution, match="'train-0'"):
+        shown(demonstrator, Seated)
 
 
 def test_tasks_without_a_solution_are_left_out_where_others_have_one(demonstrator: Demonstrator, echo: Any) -> None:
