@@ -120,14 +120,14 @@ PATCH = """\
 TEST_PATCH = """\
 --- a/tests/test_shapes.py
 +++ b/tests/test_shapes.py
-@@ -2,3 +2,7 @@
+@@ -3,3 +3,7 @@
 
  def test_a_square_of_two():
-     assert area(2, 2) == 4
+     same(area(2, 2), 4)
 +
 +
 +def test_a_flat_one():
-+    assert area(0, 5) == 0
++    same(area(0, 5), 0)
 """
 SWE = {
     "instance.json": json.dumps(
@@ -144,8 +144,9 @@ SWE = {
     ),
     "repo/shapes.py": "def area(width, height):\n    return width + height\n",
     "repo/tests/test_shapes.py": (
-        "from shapes import area\n\ndef test_a_square_of_two():\n    assert area(2, 2) == 4\n"
+        "from shapes import area\nfrom util import same\n\ndef test_a_square_of_two():\n    same(area(2, 2), 4)\n"
     ),
+    "repo/tests/util.py": "def same(found, right):\n    assert found == right\n",
     "repo/.git/config": "[core]\n\tfsmonitor = touch /tmp/mark\n",
 }
 FORMS = {"largest": BENCH, "largest-2": HARBOR, "shapes": SWE}
@@ -242,6 +243,21 @@ def test_what_is_no_solution_does_not_pass(shell: Shell, action: str) -> None:
         ("printf 'def pytest_sessionfinish(session): session.exitstatus = 0\\n' > conftest.py", 0.0),
         ("printf 'import os; os._exit(0)\\n' > pytest.py; cp pytest.py sitecustomize.py", 0.0),
         ("rm -r .git", 0.0),
+        ("printf '[tool.pytest.ini_options]\\naddopts = \"--collect-only\"\\n' > pyproject.toml", 0.0),
+        (
+            "printf '[pytest]\\naddopts = --collect-only\\n' > .pytest.ini; sed s/-only// .pytest.ini > .pytest.toml",
+            0.0,
+        ),
+        ("printf 'import os; os._exit(0)\\n' | tee argparse.py difflib.py pluggy.py > tests/difflib.py", 0.0),
+        (
+            (
+                "printf 'import os; os._exit(0)\\n' > odd.py; mkdir odd-1.dist-info; cd odd-1.dist-info; "
+                "printf '[pytest11]\\nodd = odd\\n' > entry_points.txt; printf 'Name: odd\\nVersion: 1\\n' > METADATA"
+            ),
+            0.0,
+        ),
+        ("printf 'def same(*given): pass\\n' > tests/util.py", 0.0),
+        ("sed -i s/+/*/ shapes.py; printf '[apply]\\n\\twhitespace = odd\\n' > .gitconfig", 1.0),
         ("sed -i s/+/*/ shapes.py; git commit -qam right; rm tests/test_shapes.py", 1.0),
         ("sed -i s/+/*/ shapes.py; rm -r .git; touch tests/conftest.py", 1.0),
     ],
@@ -292,6 +308,9 @@ def test_a_command_lists_what_is_played_and_what_is_not(
         "train  shapes  unrated, with a solution",
         "left out  odd  it has no instruction",
     ]
+    write(tmp_path / "train" / "\x1b[2J", HARBOR)
+    assert main([str(tasks)]) == 0
+    assert "left out  '\\x1b[2J'  its folder is a link" in capsys.readouterr().out
     assert main([str(tmp_path / "nothing")]) == 1
     assert main([]) == 2
 
@@ -333,20 +352,50 @@ def test_a_dockerfile_that_does_more_than_can_be_done_here_is_left_out(tmp_path:
             "its tests need pyyaml==6.0.2",
         ),
         ({"tests/test.sh": "cargo test"}, "test.sh runs its tests by other means than pytest"),
-        ({"tests/test.sh": "cp -r /tests/. /app\npytest"}, "test.sh prepares its tests: cp -r /tests/. /app"),
+        ({"tests/test.sh": "cp -r /tests/. /app\npytest"}, "test.sh does more than run pytest on its tests: cp -r"),
         ({"tests/test_outputs.py": "import numpy\n"}, "tests/test_outputs.py imports numpy"),
         ({"tests/test_outputs.py": "def ("}, "tests/test_outputs.py is no Python"),
         ({"task.toml": "version ="}, "task.toml cannot be read: "),
         ({"environment/docker-compose.yaml": COMPOSE}, "several containers"),
+        ({"environment/.dockerignore": "tests"}, "its image leaves out what .dockerignore names"),
+        ({"tests/pytest.ini": "[pytest]\npython_functions = check_*\n"}, "tests/pytest.ini configures pytest"),
+        ({"tests/helper.py": "import numpy\n"}, "tests/helper.py imports numpy"),
+        ({f"tests/{'a/' * 60}x": ""}, "its folders are more than 50 levels deep"),
     ],
 )
 def test_a_task_whose_tests_need_more_is_left_out(tmp_path: Path, files: Mapping[str, str], reason: str) -> None:
     assert reason in left_out(tmp_path, HARBOR | files)
 
 
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({"Dockerfile": f"{DOCKERFILE}COPY tests/ /app/tests/\n"}, "it copies tests/, which the agent must not see"),
+        (
+            {"Dockerfile": f"{DOCKERFILE}COPY ./solution.sh .\n"},
+            "it copies ./solution.sh, which the agent must not see",
+        ),
+        ({"task.yaml": YAML.replace("parser_name: pytest", "parser_name: odd")}, "its tests are read by odd"),
+        ({"task.yaml": f"{YAML}created: 2024-02-30\n"}, "it cannot be read: day is out of range"),
+        ({"task.yaml": f"{YAML}odd: !!timestamp foo\n"}, "it cannot be read"),
+        ({"task.yaml": f"{YAML}odd: {'1' * 5000}\n"}, "it cannot be read: Exceeds the limit"),
+        ({"task.yaml": f"{YAML}a: &a [1]\nb: *a\n"}, "task.yaml cannot be read: it has aliases"),
+        ({"Dockerfile": "FROM ubuntu\nCOPY it's.txt .\n"}, "it cannot be read: No closing quotation"),
+    ],
+)
+def test_an_odd_task_for_terminal_bench_is_left_out(tmp_path: Path, files: Mapping[str, str], reason: str) -> None:
+    assert reason in left_out(tmp_path, BENCH | files)
+
+
+def test_a_copy_of_the_whole_task_holds_neither_tests_nor_solution(tmp_path: Path) -> None:
+    write(tmp_path / "train" / "all", BENCH | {"Dockerfile": f"{DOCKERFILE}COPY . /app\n"})
+    shell = create({"tasks_folder": str(tmp_path)})
+    assert set(shell._find("all").files) == {"numbers.txt", "notes/first.txt", "data/numbers.txt", "extra.txt"}
+
+
 def link(name: str, target: str) -> Callable[[Path], None]:
     def make(task: Path) -> None:
-        (task / name).unlink()
+        (task / name).rename(task / "moved")
         (task / name).symlink_to(target)
 
     return make
@@ -358,6 +407,8 @@ def link(name: str, target: str) -> Callable[[Path], None]:
         (link("environment/numbers.txt", "/etc/passwd"), "numbers.txt is neither a file nor a folder"),
         (link("tests/test.sh", "/etc/passwd"), "test.sh is neither a file nor a folder"),
         (link("instruction.md", "/etc/passwd"), "instruction.md is neither a file nor a folder"),
+        (link("environment", "moved"), "environment is neither a file nor a folder"),
+        (lambda task: [(task / f"tests/{n}").mkdir() for n in range(2001)], "more than 2000 files and folders"),
         (lambda task: (task / "environment/numbers.txt").write_bytes(bytes(17 << 20)), "is larger than"),
         (lambda task: (task / "instruction.md").write_bytes(b"\xff\xfe"), "instruction.md is no text in UTF-8"),
         (lambda task: (task / "task.toml").write_text("x = " + "[" * 100_000), "task.toml cannot be read"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import posixpath
 import re
 import shlex
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from .files import NeedsImage, read_files
 
-__all__ = ["TESTERS", "Image", "read_image"]
+__all__ = ["TESTERS", "THERE", "Image", "read_image"]
 
 _DEFAULT_WORK = "/app"
 """The working folder of terminal-bench's own base images."""
@@ -23,7 +24,7 @@ _BASES = re.compile(
 _TAKEN = ("bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "logs", "opt", "proc", "root", "run")
 _TAKEN_TOO = ("sbin", "solution", "sys", "tests", "tmp", "usr", "var")
 _WORK = re.compile(r"/[A-Za-z0-9_][\w.-]{0,40}")
-_THERE = {
+THERE = {
     *(
         "apt-utils",
         "asciinema",
@@ -62,11 +63,15 @@ class Image:
     commands: list[str] = field(default_factory=list)
     begun: bool = False
     """A base image was named."""
+    hidden: Sequence[str] = ()
+    """What an agent must not see, by names at the top of the folder that files are copied from."""
 
 
-def read_image(text: str, context: Path) -> Image:
+def read_image(text: str, context: Path, hidden: Sequence[str] = ()) -> Image:
     """What a Dockerfile makes with the files in its folder; `NeedsImage` where that is not all."""
-    image = Image()
+    if os.path.lexists(context / ".dockerignore"):
+        raise NeedsImage("its image leaves out what .dockerignore names")
+    image = Image(hidden=hidden)
     for word, rest in _instructions(text):
         if word in _IGNORED:
             continue
@@ -122,8 +127,12 @@ def _copy(image: Image, rest: str, context: Path) -> None:
 
 def _copy_one(image: Image, source: str, below: str, context: Path, *, is_folder: bool) -> None:
     """A folder gives what is in it, a file goes into a folder or becomes the target."""
-    found = read_files(context, source)
+    found, top = read_files(context, source), posixpath.normpath(source).lstrip("/").split("/")[0]
+    if top in image.hidden:
+        raise NeedsImage(f"it copies {source[:60]}, which the agent must not see")
     for path, data in found.items():
+        if top in (".", "") and path.split("/")[0] in image.hidden:
+            continue
         parts = (below, path) if path else (below, posixpath.basename(source)) if is_folder else (below,)
         image.files[posixpath.normpath(posixpath.join(*parts))] = data
 
@@ -160,7 +169,7 @@ def _is_needed(command: Sequence[str], work: str) -> bool:
         return False
     program, words = command[0], [word for word in command[1:] if not word.startswith("-")]
     if program in ("apt-get", "apt"):
-        return _installs(words, lambda name: name in _THERE)
+        return _installs(words, lambda name: name in THERE)
     if program in ("pip", "pip3", "uv"):
         return _installs(words[words[:1] == ["pip"] :], lambda name: bool(TESTERS.fullmatch(name)))
     if program == "rm" and all(word.startswith("/var/") for word in words):
