@@ -10,6 +10,7 @@ Three forms, told apart by their files:
 from __future__ import annotations
 
 import json
+import os
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +36,21 @@ _EACH = 5
 _LONGEST_ACTION = 3_900
 _HIDDEN = ("Dockerfile", "docker-compose.yaml", "run-tests.sh", "solution.sh", "solution.yaml", "task.yaml", "tests")
 """What of a task for terminal-bench is not the agent's to see."""
+_COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
+_PLAIN_KEYS: Mapping[str, Callable[[Any], bool]] = {
+    "build": lambda value: value in (".", {"dockerfile": "Dockerfile"}, {"context": ".", "dockerfile": "Dockerfile"}),
+    "image": lambda value: str(value).startswith("${T_BENCH_"),
+    "container_name": lambda value: str(value).startswith("${T_BENCH_"),
+    "command": lambda value: value == ["sh", "-c", "sleep infinity"],
+    "environment": lambda value: value == ["TEST_DIR=${T_BENCH_TEST_DIR}"],
+    "volumes": lambda value: all(str(each).startswith("${T_BENCH_") for each in value),
+}
+"""What terminal-bench's own template sets, and to what."""
+_MORE = ("env", "gpus", "healthcheck", "mcp_servers", "steps")
+"""What a description for Harbor may ask for, and is not here."""
 _OPTIONS = ("-c", "/dev/null", "--rootdir=/tests", "--confcutdir=/tests")
+_TEMPORARY = re.compile(rb"/tmp\b")
+_GIT_SETTINGS = re.compile(rb"\.git/(?:hooks|config|info)|\bgit\b[^\n]{0,40}\b(?:remote|config)\b")
 _UNREADABLE = (OSError, ValueError, TypeError, AttributeError, RecursionError, MemoryError)
 """What comes of texts and folders that are no task's, by whatever reads them."""
 
@@ -95,8 +110,7 @@ def _read_all(folder: Path, left_out: dict[str, str]) -> dict[str, ShellTask]:
 
 def _read_terminal_bench(place: Path) -> ShellTask:
     data = _mapping(_parse(_load_yaml, place, "task.yaml", yaml.YAMLError))
-    if len(_services(place)) > 1:
-        raise NeedsImage("it is made of several containers")
+    _check_compose(place)
     if data.get("parser_name", "pytest") != "pytest":
         raise NeedsImage(f"its tests are read by {str(data['parser_name'])[:40]}")
     image = read_image(read_text(place, "Dockerfile"), place, _HIDDEN)
@@ -111,18 +125,28 @@ def _base_description(data: Mapping[str, Any]) -> object:
     return first.get("description") if isinstance(first, dict) else None
 
 
-def _services(place: Path) -> tuple[str, ...]:
-    if not (place / "docker-compose.yaml").is_file():
-        return ()
-    data = _mapping(_parse(_load_yaml, place, "docker-compose.yaml", yaml.YAMLError))
-    return tuple(map(str, _mapping(data.get("services") or {})))
+def _check_compose(place: Path) -> None:
+    """One container, as in terminal-bench's own template."""
+    if other := next((name for name in _COMPOSE[1:] if os.path.lexists(place / name)), None):
+        raise NeedsImage(f"its containers are described in {other}")
+    if not os.path.lexists(place / _COMPOSE[0]):
+        return
+    services = _mapping(_mapping(_parse(_load_yaml, place, _COMPOSE[0], yaml.YAMLError)).get("services") or {})
+    if len(services) > 1:
+        raise NeedsImage("it is made of several containers")
+    for key, value in (entry for service in services.values() for entry in _mapping(service).items()):
+        if not (key in _PLAIN_KEYS and _PLAIN_KEYS[key](value)):
+            raise NeedsImage(f"its {_COMPOSE[0]} sets {str(key)[:40]}")
 
 
 def _read_harbor(place: Path) -> ShellTask:
     data = _mapping(_parse(tomllib.loads, place, "task.toml", tomllib.TOMLDecodeError))
     environment = place / "environment"
-    if (environment / "docker-compose.yaml").is_file():
+    if any(os.path.lexists(environment / name) for name in _COMPOSE):
         raise NeedsImage("it is made of several containers")
+    for part in (data, *(data.get(name) for name in ("environment", "verifier", "solution"))):
+        if isinstance(part, dict) and (key := next((key for key in _MORE if part.get(key)), None)):
+            raise NeedsImage(f"its task.toml sets {key}")
     image = read_image(read_text(place, "environment/Dockerfile"), environment)
     goal, metadata = read_text(place, "instruction.md"), data.get("metadata")
     facts = metadata if isinstance(metadata, dict) else {}
@@ -139,7 +163,9 @@ def _make_task(
         raise NeedsImage("its tests are no files for pytest")
     if config := next((path for path in tests if path.split("/")[-1] in CONFIGS), None):
         raise NeedsImage(f"tests/{config[:60]} configures pytest")
-    near = {part.removesuffix(".py") for path in (*tests, *image.files) for part in path.split("/")}
+    _check_places(_text(goal), tests)
+    found = (*tests, *image.files) if any(b"sys.path" in tests[name] for name in names) else tests
+    near = {part.removesuffix(".py") for path in found for part in path.split("/")}
     for name in names:
         check_imports(f"tests/{name}", tests[name], near)
     return ShellTask(
@@ -150,8 +176,17 @@ def _make_task(
         work=image.work,
         setup="\n".join(image.commands),
         solution=_as_action(place, solution),
-        checks=(Passes(command=RUN, files={**tests, **write_runner([*_OPTIONS, *targets])}),),
+        checks=(Passes(command=f"TEST_DIR=/tests {RUN}", files={**tests, **write_runner([*_OPTIONS, *targets])}),),
     )
+
+
+def _check_places(goal: str, tests: Mapping[str, bytes]) -> None:
+    """Only the working folder reaches the tests, and of a repository in it only its history."""
+    for name, data in {"its instruction": goal.encode(), **{f"tests/{path}": tests[path] for path in tests}}.items():
+        if _TEMPORARY.search(data):
+            raise NeedsImage(f"{name[:60]} names /tmp, which does not reach the tests")
+        if name.endswith(".py") and _GIT_SETTINGS.search(data):
+            raise NeedsImage(f"{name[:60]} looks at settings of git, which do not reach the tests")
 
 
 def _read_instance(place: Path) -> ShellTask:
@@ -232,11 +267,13 @@ def _difficulty(data: Mapping[str, Any]) -> str:
 
 
 def _as_action(place: Path, solution: str) -> tuple[str, ...]:
-    """A script as one command, in a shell of its own, which it may leave."""
-    if not (place / solution).is_file():
+    """A script as one command, in a shell of its own, which it may leave; none where it needs further files."""
+    folder = solution.rpartition("/")[0]
+    if not (place / solution).is_file() or (folder and len(os.listdir(place / folder)) > 1):
         return ()
-    lines = [line for line in read_text(place, solution).splitlines() if not line.startswith("#")]
-    return _fit("(\n" + "\n".join(lines) + "\n)")
+    first, _, rest = read_text(place, solution).partition("\n")
+    script = rest if first.startswith("#!") else f"{first}\n{rest}"
+    return () if "/solution" in script else _fit(f"(\n{script}\n)")
 
 
 def _fit(action: str) -> tuple[str, ...]:
