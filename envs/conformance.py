@@ -10,7 +10,7 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -344,10 +344,10 @@ async def doing_nothing_earns_nothing_even_after_an_expert(subject: Subject) -> 
     """What one episode has done is neither seen nor rewarded in the next, on the same server."""
     top, trivial = (await subject.client.spec()).score_range[1], await _trivial(subject)
     tasks = [task for task in await _sample(subject) if task not in trivial]
-    num_shown = 0
-    for task in tasks:
-        actions = await subject.client.expert(task, 3)
-        nothing = (*_NOTHING, *([_emptied(actions[-1])] if actions else []))
+    experts = {task: await subject.client.expert(task, 3) for task in tasks}
+    closing, num_shown = _closing(experts.values()), 0
+    for task, actions in experts.items():
+        nothing = (*_NOTHING, *([_emptied(actions[-1]), *closing] if actions else []))
         before = await _play_nothing(subject, task, nothing)
         await _require_unsolved(subject, task, before, top, "")
         if actions:
@@ -387,6 +387,14 @@ async def _require_unsolved(
     for action, seen in episodes:
         solved = score_of(fold, [reward for _, reward, *_ in seen[1:]]) >= top
         _require(not solved, f"doing nothing solves task '{task}'{when}: {action[:60]!r} is enough")
+
+
+def _closing(experts: Iterable[Sequence[str] | None]) -> tuple[str, ...]:
+    """The word that all experts end with after other actions, such as `done`: by itself it is nothing. Others may be an
+    answer."""
+    known = [actions for actions in experts if actions]
+    words = {actions[-1] if len(actions) > 1 else "" for actions in known}
+    return tuple(word for word in words if len(words) == 1 and word.isalpha())
 
 
 def _emptied(action: str) -> str:

@@ -30,6 +30,8 @@ _PYTEST = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", 
 """Packages that pytest is made of."""
 _GIT_KEPT = ("HEAD", "MERGE_HEAD", "index", "logs", "objects", "packed-refs", "refs")
 """What of a repository is history; its settings, hooks and filters could run programs in the name of git."""
+_OWN_GIT = "export GIT_CONFIG_GLOBAL=/dev/null\n"
+"""The agent's folder is its home: settings there would hold for git too."""
 _GIT_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n"
 
 
@@ -58,7 +60,7 @@ def _passes(check: Passes, work: str, entries: Entries, limits: Limits) -> bool:
             return False
         if trouble := terminal.put(encode_files(check.files), TESTS):
             raise EnvFault(f"tests cannot be written: {trouble}")
-        result = terminal.run(check.command, fresh=True)
+        result = terminal.run(f"{_OWN_GIT}{check.command}", fresh=True)
         return result.ended == "exit" and result.code == 0
     finally:
         terminal.close()
@@ -98,7 +100,7 @@ def _try_commands(checks: Sequence[Prints], entries: Entries, limits: Limits) ->
 def _is_met(terminal: Terminal, check: Prints) -> bool:
     if check.files and terminal.put(encode_files(check.files)):
         return False
-    result = terminal.run(f"{{ {check.command}\n}} 2> /dev/null", fresh=True)
+    result = terminal.run(f"{_OWN_GIT}{{ {check.command}\n}} 2> /dev/null", fresh=True)
     if result.ended != "exit" or result.left_out:
         return False
     return (result.code != 0) == check.fails and _tidy(result.output) == _tidy(check.output.encode())

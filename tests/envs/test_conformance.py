@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from agym.envs.clients.client import HttpEnv, InlineEnv
 from agym.envs.clients.supervise import ServeCommand, ServerProcess
-from agym.envs.conformance import CHECKS, CheckResult, ConformanceCheck, Subject, _emptied, run_checks
+from agym.envs.conformance import CHECKS, CheckResult, ConformanceCheck, Subject, _closing, _emptied, run_checks
 from agym.envs.errors import EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.protocol import START_S, Deadlines, Env, EnvSpec, Observation, Reached, Runs, Status, Step
 from agym.envs.registry import factory
@@ -133,7 +133,7 @@ class Flawed(Env):
     def reset(self, task: str, seed: int) -> Observation:
         if not task.startswith(("train", "test", "both")):
             raise _unknown("task")
-        self.number = 3
+        self.number = 1 if self.flaw == "one is enough" else 3
         extra = ""
         if self.flaw == "chance":
             extra = str(Random().random())
@@ -234,6 +234,11 @@ def test_an_environment_without_a_flaw_passes() -> None:
             "doing nothing earns nothing even after an expert",
             "doing nothing solves task 'train-0'",
         ),
+        (
+            "one is enough",
+            "doing nothing earns nothing even after an expert",
+            "doing nothing solves task 'train-0': 'down' is enough",
+        ),
         ("remembers", "doing nothing earns nothing even after an expert", "another way after the expert has played"),
         ("bad advice", "advice leads to the goal from anywhere", "does not lead to the goal"),
         ("hindsight", "hindsight tells of other tasks of training", "tells what the held-out task 'test-0' led to"),
@@ -271,6 +276,22 @@ async def test_a_task_that_is_free_on_purpose_may_be() -> None:
 )
 def test_an_action_is_emptied(action: str, emptied: str) -> None:
     assert _emptied(action) == emptied
+
+
+@pytest.mark.parametrize(
+    ("experts", "word"),
+    [
+        ([("ls", "done"), None, ("pwd", "done")], ("done",)),
+        ([("done",), ("pwd", "done")], ()),
+        ([("search", "answer[Paris]")], ()),
+        ([("look", "yes"), ("look", "no")], ()),
+        ([None], ()),
+    ],
+)
+def test_a_word_that_all_experts_end_with_is_nothing_by_itself(
+    experts: list[tuple[str, ...] | None], word: tuple[str, ...]
+) -> None:
+    assert _closing(experts) == word
 
 
 class Unlisted(Flawed):

@@ -10,11 +10,11 @@ import pytest
 from agym.envs.errors import BadOption, EpisodeOver, UnknownTask
 from agym.envs.protocol import Status, Step
 from agym.envs.shell import Shell, create
-from agym.envs.shell.grading import _clean, _holds
+from agym.envs.shell.grading import _clean, _holds, grade
 from agym.envs.shell.jail.trees import encode_files, pack_tree, unpack_tree
-from agym.envs.shell.tasks import GROUPS, KINDS, FileIs, load_task
+from agym.envs.shell.tasks import GROUPS, KINDS, FileIs, Passes, Prints, ShellTask, load_task
 from agym.envs.shell.tasks.functions import FUNCTIONS, Function
-from agym.envs.shell.terminal import Result, explain_unavailable
+from agym.envs.shell.terminal import Limits, Result, explain_unavailable
 from agym.envs.shell.texts import DONE, show_result
 
 needs_jail = pytest.mark.skipif(
@@ -259,6 +259,15 @@ def test_what_is_no_solution_is_graded_as_none(name: str, shell: Shell) -> None:
     task, command = TAMPERED[name]
     step = play(shell, task, command, DONE)
     assert (step.reward, step.terminated) == (0.0, True)
+
+
+@pytest.mark.slow
+@needs_jail
+def test_settings_in_the_agents_home_do_not_speak_for_git() -> None:
+    command = "git config core.fsmonitor"
+    entries = json.loads(encode_files({".gitconfig": "[core]\n\tfsmonitor = /repo/x\n"}))
+    for check in (Prints(command=command, fails=True), Passes(command=f"! {command}", files={})):
+        assert grade(ShellTask(goal="", files={}, solution=(), checks=(check,)), entries, Limits(), 5.0)
 
 
 ODD = {

@@ -109,6 +109,7 @@ HARBOR = {
     "tests/test.sh": TEST_SH,
     "tests/test_outputs.py": "def test_it():\n    assert open('/app/largest.txt').read() == '17\\n'\n",
 }
+COPIED = {"environment/Dockerfile": "FROM ubuntu\nWORKDIR /app\nCOPY . .\n"}
 PATCH = """\
 --- a/shapes.py
 +++ b/shapes.py
@@ -120,14 +121,14 @@ PATCH = """\
 TEST_PATCH = """\
 --- a/tests/test_shapes.py
 +++ b/tests/test_shapes.py
-@@ -2,3 +2,7 @@
+@@ -3,3 +3,7 @@
 
  def test_a_square_of_two():
-     assert area(2, 2) == 4
+     same(area(2, 2), 4)
 +
 +
 +def test_a_flat_one():
-+    assert area(0, 5) == 0
++    same(area(0, 5), 0)
 """
 SWE = {
     "instance.json": json.dumps(
@@ -144,8 +145,9 @@ SWE = {
     ),
     "repo/shapes.py": "def area(width, height):\n    return width + height\n",
     "repo/tests/test_shapes.py": (
-        "from shapes import area\n\ndef test_a_square_of_two():\n    assert area(2, 2) == 4\n"
+        "from shapes import area\nfrom util import same\n\ndef test_a_square_of_two():\n    same(area(2, 2), 4)\n"
     ),
+    "repo/tests/util.py": "def same(found, right):\n    assert found == right\n",
     "repo/.git/config": "[core]\n\tfsmonitor = touch /tmp/mark\n",
 }
 FORMS = {"largest": BENCH, "largest-2": HARBOR, "shapes": SWE}
@@ -242,12 +244,45 @@ def test_what_is_no_solution_does_not_pass(shell: Shell, action: str) -> None:
         ("printf 'def pytest_sessionfinish(session): session.exitstatus = 0\\n' > conftest.py", 0.0),
         ("printf 'import os; os._exit(0)\\n' > pytest.py; cp pytest.py sitecustomize.py", 0.0),
         ("rm -r .git", 0.0),
+        ("printf '[tool.pytest.ini_options]\\naddopts = \"-k square\"\\n' > pyproject.toml", 0.0),
+        (
+            "printf '[pytest]\\naddopts = -k square\\n' > .pytest.ini",
+            0.0,
+        ),
+        ("printf 'import os; os._exit(0)\\n' | tee argparse.py difflib.py pluggy.py > tests/difflib.py", 0.0),
+        (
+            (
+                "printf 'import os; os._exit(0)\\n' > odd.py; mkdir odd-1.dist-info; cd odd-1.dist-info; "
+                "printf '[pytest11]\\nodd = odd\\n' > entry_points.txt; printf 'Name: odd\\nVersion: 1\\n' > METADATA"
+            ),
+            0.0,
+        ),
+        ("printf 'def same(*given): pass\\n' > tests/util.py", 0.0),
+        ("sed -i s/+/*/ shapes.py; printf '[apply]\\n\\twhitespace = odd\\n' > .gitconfig", 1.0),
         ("sed -i s/+/*/ shapes.py; git commit -qam right; rm tests/test_shapes.py", 1.0),
         ("sed -i s/+/*/ shapes.py; rm -r .git; touch tests/conftest.py", 1.0),
     ],
 )
 def test_tests_of_a_repository_are_those_of_the_start(shell: Shell, action: str, reward: float) -> None:
     assert play(shell, "shapes", action, DONE).reward == reward
+
+
+@needs_jail
+@pytest.mark.slow
+def test_the_patch_of_the_tests_is_applied_whatever_repository_the_folder_has_become(tmp_path: Path) -> None:
+    patch = "--- a/tests/test_shapes.py\n+++ b/tests/test_shapes.py\n@@ -1,3 +1,3 @@\n from shapes import area\n"
+    patch += "-assert area(1, 3) == 4\n+assert area(1, 3) == 3\n def test_it(): pass\n"
+    code = "from shapes import area\nassert area(1, 3) == 4\ndef test_it(): pass\n"
+    row = json.loads(SWE["instance.json"]) | {"test_patch": patch, "PASS_TO_PASS": []}
+    row["FAIL_TO_PASS"] = ["tests/test_shapes.py::test_it"]
+    write(tmp_path / "train" / "bare", SWE | {"instance.json": json.dumps(row), "repo/tests/test_shapes.py": code})
+    shell = create({"tasks_folder": str(tmp_path)})
+    action = "cp -r .git/HEAD .git/objects .git/refs .; rm -rf .git; printf '[core]\\n\\trepositoryformatversion = 0"
+    assert play(shell, "bare", f"{action}\\n\\tworktree = /\\n' > config", DONE).reward == 0.0
+    solution = shell.expert("bare", 0)
+    assert solution is not None
+    assert play(shell, "bare", *solution).reward == 1.0
+    shell.close()
 
 
 # --- splits --------------------------------------------------------------------------------------------------------
@@ -292,6 +327,9 @@ def test_a_command_lists_what_is_played_and_what_is_not(
         "train  shapes  unrated, with a solution",
         "left out  odd  it has no instruction",
     ]
+    write(tmp_path / "train" / "\x1b[2J", HARBOR)
+    assert main([str(tasks)]) == 0
+    assert "left out  '\\x1b[2J'  its folder is a link" in capsys.readouterr().out
     assert main([str(tmp_path / "nothing")]) == 1
     assert main([]) == 2
 
@@ -318,6 +356,22 @@ def test_a_command_lists_what_is_played_and_what_is_not(
         ("FROM ubuntu\nCMD python3 server.py", "its image starts python3 server.py"),
         ("FROM ubuntu\nRUN cat <<EOF > x\nhello\nEOF", "text in place of files"),
         ("FROM ubuntu\nONBUILD RUN ls", "its Dockerfile has ONBUILD"),
+        ("FROM ubuntu\nHEALTHCHECK CMD true", "its Dockerfile has HEALTHCHECK"),
+        ("WORKDIR /app\nCOPY numbers.txt .", "names no image or no working folder"),
+        ("FROM ubuntu\nCOPY numbers.txt .", "names no image or no working folder"),
+        ("FROM ubuntu\nRUN touch x\nCOPY numbers.txt .", "copies files after it has run commands"),
+        ("FROM ubuntu\nCOPY --chmod=600 numbers.txt .", "copies files with --chmod=600"),
+        ("FROM ubuntu\nADD numbers.tar.gz .", "it unpacks numbers.tar.gz"),
+        ("FROM ubuntu\nARG N=3\nRUN echo $N > x", "its image sets N"),
+        ("FROM ubuntu\nENV LANG=C.UTF-8 API_KEY=1", "its image sets API_KEY"),
+        ("FROM ubuntu\nENV PYTHONPATH=/app/src", "its image sets PYTHONPATH"),
+        ("FROM ubuntu\nRUN git clone https://example.org/x.git", "uses https://example.org/x.git"),
+        ("FROM ubuntu\nRUN git clone git@example.org:x.git", "uses git@example.org"),
+        ("FROM ubuntu\nRUN python3 -m pip install numpy", "its Dockerfile runs python3 -m pip"),
+        ("FROM ubuntu\nRUN uv add numpy", "its image runs add numpy"),
+        ("FROM ubuntu\nRUN dd if=/dev/null of=/etc/x", "uses of=/etc/x, outside"),
+        ("FROM ubuntu\nRUN echo 1 2>/etc/x", "uses 2>/etc/x, outside"),
+        ("FROM ubuntu\nRUN cp numbers.txt /tmp/x", "uses /tmp/x, outside"),
     ],
 )
 def test_a_dockerfile_that_does_more_than_can_be_done_here_is_left_out(tmp_path: Path, lines: str, reason: str) -> None:
@@ -333,20 +387,88 @@ def test_a_dockerfile_that_does_more_than_can_be_done_here_is_left_out(tmp_path:
             "its tests need pyyaml==6.0.2",
         ),
         ({"tests/test.sh": "cargo test"}, "test.sh runs its tests by other means than pytest"),
-        ({"tests/test.sh": "cp -r /tests/. /app\npytest"}, "test.sh prepares its tests: cp -r /tests/. /app"),
+        ({"tests/test.sh": "cp -r /tests/. /app\npytest"}, "test.sh does more than run pytest on its tests: cp -r"),
         ({"tests/test_outputs.py": "import numpy\n"}, "tests/test_outputs.py imports numpy"),
         ({"tests/test_outputs.py": "def ("}, "tests/test_outputs.py is no Python"),
         ({"task.toml": "version ="}, "task.toml cannot be read: "),
         ({"environment/docker-compose.yaml": COMPOSE}, "several containers"),
+        ({"environment/.dockerignore": "tests"}, "its image leaves out what .dockerignore names"),
+        ({"environment/compose.yml": COMPOSE}, "several containers"),
+        ({"task.toml": "[environment]\ngpus = 1\n"}, "its task.toml sets gpus"),
+        ({"task.toml": "[environment.env]\nKEY = '1'\n"}, "its task.toml sets env"),
+        ({"instruction.md": "Write to /tmp/x."}, "its instruction names /tmp"),
+        ({"tests/helper.py": "open('/tmp/x')"}, "tests/helper.py names /tmp"),
+        ({"tests/helper.py": "run(['git', 'remote', '-v'])"}, "tests/helper.py looks at settings of git"),
+        ({"tests/helper.py": "import numbers_1", "environment/numbers_1.py": "", **COPIED}, "imports numbers_1"),
+        ({"tests/pytest.ini": "[pytest]\npython_functions = check_*\n"}, "tests/pytest.ini configures pytest"),
+        ({"tests/helper.py": "import numpy\n"}, "tests/helper.py imports numpy"),
+        ({f"tests/{'a/' * 60}x": ""}, "its folders are more than 50 levels deep"),
     ],
 )
 def test_a_task_whose_tests_need_more_is_left_out(tmp_path: Path, files: Mapping[str, str], reason: str) -> None:
     assert reason in left_out(tmp_path, HARBOR | files)
 
 
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        (
+            {"Dockerfile": DOCKERFILE.replace("COPY extra", "COPY tests/ /app/tests/\nCOPY extra")},
+            "it copies tests/, which the agent must not see",
+        ),
+        (
+            {"Dockerfile": DOCKERFILE.replace("COPY extra", "COPY ./solution.sh .\nCOPY extra")},
+            "it copies ./solution.sh, which the agent must not see",
+        ),
+        ({"docker-compose.yml": COMPOSE}, "its containers are described in docker-compose.yml"),
+        ({"docker-compose.yaml": f"{COMPOSE}    privileged: true\n"}, "its docker-compose.yaml sets privileged"),
+        ({"docker-compose.yaml": f"{COMPOSE}  other: {{}}\n"}, "it is made of several containers"),
+        ({"task.yaml": YAML.replace("parser_name: pytest", "parser_name: odd")}, "its tests are read by odd"),
+        ({"task.yaml": f"{YAML}created: 2024-02-30\n"}, "it cannot be read: day is out of range"),
+        ({"task.yaml": f"{YAML}odd: !!timestamp foo\n"}, "it cannot be read"),
+        ({"task.yaml": f"{YAML}odd: {'1' * 5000}\n"}, "it cannot be read: Exceeds the limit"),
+        ({"task.yaml": f"{YAML}a: &a [1]\nb: *a\n"}, "task.yaml cannot be read: it has aliases"),
+        ({"Dockerfile": "FROM ubuntu\nCOPY it's.txt .\n"}, "it cannot be read: No closing quotation"),
+    ],
+)
+def test_an_odd_task_for_terminal_bench_is_left_out(tmp_path: Path, files: Mapping[str, str], reason: str) -> None:
+    assert reason in left_out(tmp_path, BENCH | files)
+
+
+@pytest.mark.parametrize(
+    ("files", "solution"),
+    [
+        ({}, ("(\nsort -n numbers.txt | tail -n 1 > /app/largest.txt\n\n)",)),
+        ({"solution/solve.sh": "cat > x <<END\n# 1\u2028\nEND\n"}, ("(\ncat > x <<END\n# 1\u2028\nEND\n\n)",)),
+        ({"solution/solve.sh": "cp /solution/x .\n"}, ()),
+        ({"solution/answer.txt": "17"}, ()),
+    ],
+)
+def test_a_solution_is_played_as_it_is_or_not_at_all(
+    tmp_path: Path, files: Mapping[str, str], solution: tuple[str, ...]
+) -> None:
+    write(tmp_path / "train" / "task", HARBOR | files)
+    assert create({"tasks_folder": str(tmp_path)})._find("task").solution == solution
+
+
+def test_an_instruction_of_a_dockerfile_begins_in_the_working_folder(tmp_path: Path) -> None:
+    lines = "RUN mkdir sub && cd sub && echo a > a.txt\nRUN echo b > b.txt\n"
+    write(tmp_path / "train" / "task", HARBOR | {"environment/Dockerfile": f"FROM ubuntu\nWORKDIR /app\n{lines}"})
+    setup = create({"tasks_folder": str(tmp_path)})._find("task").setup
+    assert setup == "(\nmkdir sub\ncd sub\necho a > a.txt\n)\n(\necho b > b.txt\n)"
+
+
+def test_a_copy_of_the_whole_task_holds_neither_tests_nor_solution(tmp_path: Path) -> None:
+    write(
+        tmp_path / "train" / "all", BENCH | {"Dockerfile": DOCKERFILE.replace("COPY extra", "COPY . /app\nCOPY extra")}
+    )
+    shell = create({"tasks_folder": str(tmp_path)})
+    assert set(shell._find("all").files) == {"numbers.txt", "notes/first.txt", "data/numbers.txt", "extra.txt"}
+
+
 def link(name: str, target: str) -> Callable[[Path], None]:
     def make(task: Path) -> None:
-        (task / name).unlink()
+        (task / name).rename(task / "moved")
         (task / name).symlink_to(target)
 
     return make
@@ -358,6 +480,8 @@ def link(name: str, target: str) -> Callable[[Path], None]:
         (link("environment/numbers.txt", "/etc/passwd"), "numbers.txt is neither a file nor a folder"),
         (link("tests/test.sh", "/etc/passwd"), "test.sh is neither a file nor a folder"),
         (link("instruction.md", "/etc/passwd"), "instruction.md is neither a file nor a folder"),
+        (link("environment", "moved"), "environment is neither a file nor a folder"),
+        (lambda task: [(task / f"tests/{n}").mkdir() for n in range(2001)], "more than 2000 files and folders"),
         (lambda task: (task / "environment/numbers.txt").write_bytes(bytes(17 << 20)), "is larger than"),
         (lambda task: (task / "instruction.md").write_bytes(b"\xff\xfe"), "instruction.md is no text in UTF-8"),
         (lambda task: (task / "task.toml").write_text("x = " + "[" * 100_000), "task.toml cannot be read"),

@@ -13,6 +13,7 @@ __all__ = ["HISTORY", "NeedsImage", "read_files", "read_text"]
 _MOST_FILES = 2000
 _MOST_BYTES = 16 << 20
 _LONGEST_TEXT = 1 << 18
+_DEEPEST = 50
 _CACHES = ("__pycache__", ".pytest_cache", ".DS_Store")
 HISTORY = ".git"
 
@@ -29,26 +30,34 @@ def read_files(folder: Path, path: str, *, without: tuple[str, ...] = ()) -> dic
         raise NeedsImage(f"{path[:60]} leads out of its folder")
     if any(part in relative for part in "*?["):
         raise NeedsImage(f"it copies {path[:60]}")
+    place = _find(folder, relative)
+    if not place.is_dir():
+        return {"": _read(place, folder)}
+    return _bounded(_walk(place, folder, (*_CACHES, *without), _DEEPEST))
+
+
+def read_text(folder: Path, path: str) -> str:
+    """A text that a task needs."""
+    data = _read(_find(folder, path), folder, _LONGEST_TEXT)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise NeedsImage(f"{path} is no text in UTF-8") from error
+
+
+def _find(folder: Path, relative: str) -> Path:
+    """Where a path leads, none of its parts being a link."""
     place = folder
     for part in () if relative == "." else relative.split("/"):
         place /= part
         _refuse_link(place, folder)
-    if not place.is_dir():
-        return {"": _read(place, folder)}
-    return _bounded(_walk(place, folder, (*_CACHES, *without)))
+    return place
 
 
-def read_text(file: Path) -> str:
-    """A text that a task needs."""
-    _refuse_link(file, file.parent)
-    data = _read(file, file.parent, _LONGEST_TEXT)
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise NeedsImage(f"{file.name} is no text in UTF-8") from error
-
-
-def _walk(place: Path, folder: Path, without: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+def _walk(place: Path, folder: Path, without: tuple[str, ...], levels: int) -> Iterator[tuple[str, bytes]]:
+    """Files, and, so that they count too, folders, whose paths end with a slash."""
+    if not levels:
+        raise NeedsImage(f"its folders are more than {_DEEPEST} levels deep")
     for name in sorted(os.listdir(place)):
         entry = place / name
         if name in without:
@@ -57,7 +66,8 @@ def _walk(place: Path, folder: Path, without: tuple[str, ...]) -> Iterator[tuple
             raise NeedsImage(f"{entry.relative_to(folder)} is the history of a repository")
         _refuse_link(entry, folder)
         if entry.is_dir():
-            for path, data in _walk(entry, folder, without):
+            yield f"{name}/", b""
+            for path, data in _walk(entry, folder, without, levels - 1):
                 yield f"{name}/{path}", data
         else:
             yield name, _read(entry, folder)
@@ -69,8 +79,8 @@ def _bounded(entries: Iterator[tuple[str, bytes]]) -> dict[str, bytes]:
         found[path] = data
         left -= len(data)
         if left < 0 or len(found) > _MOST_FILES:
-            raise NeedsImage(f"it has more than {_MOST_FILES} files or {_MOST_BYTES >> 20} MiB")
-    return found
+            raise NeedsImage(f"it has more than {_MOST_FILES} files and folders or {_MOST_BYTES >> 20} MiB")
+    return {path: data for path, data in found.items() if not path.endswith("/")}
 
 
 def _refuse_link(place: Path, folder: Path) -> None:

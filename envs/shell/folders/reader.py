@@ -9,13 +9,11 @@ Three forms, told apart by their files:
 
 from __future__ import annotations
 
-import ast
 import json
+import os
 import re
-import shlex
-import sys
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +22,11 @@ import yaml
 
 from ...errors import BadOption
 from ..tasks import Passes, ShellTask
-from .dockerfile import TESTERS, Image, read_image
+from .dockerfile import Image, read_image
 from .files import HISTORY, NeedsImage, read_files, read_text
+from .repository import make_check
+from .scripts import read_targets
+from .testing import CONFIGS, RUN, check_imports, write_runner
 
 __all__ = ["TaskFolder", "read_folder"]
 
@@ -33,18 +34,25 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
 _EACH = 5
 """Each so many is held out, where a folder does not say which."""
 _LONGEST_ACTION = 3_900
-_TEST_FILE = re.compile(r"test_\w+\.py|\w+_test\.py")
-_NEEDED = re.compile(r"(?:uv\s+(?:add|pip\s+install)|pip3?\s+install|(?:-w|--with))[ =]+(.*)")
-_USES_TESTS = re.compile(r"/tests\b|TEST_DIR")
-_PLAIN_USE = re.compile(r"(?:export )?TEST_DIR=|cd |if |echo |(?:source|\.) .*setup-uv-pytest")
-"""Lines of a script that mention the tests' folder, and prepare nothing there."""
-_PYTEST = "python3 -I /tests/.pytest.py"
-_START = "import sys; sys.path.insert(0, '/opt/pytest'); import pytest; sys.exit(pytest.main(sys.argv[1:]))\n"
-_START_INSIDE = f"import sys; sys.path.insert(0, '');{_START[len('import sys;') :]}"
-_OPTIONS = "-q -p no:cacheprovider -c /dev/null --rootdir=/tests --confcutdir=/tests"
-_PATCH = "tests.patch"
-_STEERS = ("conftest.py", "pytest.ini", "pytest.toml", "tox.ini", "setup.cfg")
-"""Files that steer pytest."""
+_HIDDEN = ("Dockerfile", "docker-compose.yaml", "run-tests.sh", "solution.sh", "solution.yaml", "task.yaml", "tests")
+"""What of a task for terminal-bench is not the agent's to see."""
+_COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
+_PLAIN_KEYS: Mapping[str, Callable[[Any], bool]] = {
+    "build": lambda value: value in (".", {"dockerfile": "Dockerfile"}, {"context": ".", "dockerfile": "Dockerfile"}),
+    "image": lambda value: str(value).startswith("${T_BENCH_"),
+    "container_name": lambda value: str(value).startswith("${T_BENCH_"),
+    "command": lambda value: value == ["sh", "-c", "sleep infinity"],
+    "environment": lambda value: value == ["TEST_DIR=${T_BENCH_TEST_DIR}"],
+    "volumes": lambda value: all(str(each).startswith("${T_BENCH_") for each in value),
+}
+"""What terminal-bench's own template sets, and to what."""
+_MORE = ("env", "gpus", "healthcheck", "mcp_servers", "steps")
+"""What a description for Harbor may ask for, and is not here."""
+_OPTIONS = ("-c", "/dev/null", "--rootdir=/tests", "--confcutdir=/tests")
+_TEMPORARY = re.compile(rb"/tmp\b")
+_GIT_SETTINGS = re.compile(rb"\.git/(?:hooks|config|info)|\bgit\b[^\n]{0,40}\b(?:remote|config)\b")
+_UNREADABLE = (OSError, ValueError, TypeError, AttributeError, RecursionError, MemoryError)
+"""What comes of texts and folders that are no task's, by whatever reads them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +79,7 @@ def read_folder(folder: Path) -> TaskFolder:
     if twice := splits["train"].keys() & splits["test"].keys():
         raise BadOption(f"{folder}: task '{min(twice)}' is both in 'train' and in 'test'")
     if not any(splits.values()):
-        reasons = "".join(f"; {name}: {reason}" for name, reason in list(left_out.items())[:3])
+        reasons = "".join(f"; {_plain(name)}: {_plain(reason)}" for name, reason in list(left_out.items())[:3])
         raise BadOption(f"{folder} has no task that can be played here{reasons}")
     return TaskFolder(splits=splits, left_out=left_out)
 
@@ -83,15 +91,17 @@ def _read_all(folder: Path, left_out: dict[str, str]) -> dict[str, ShellTask]:
         raise BadOption(f"{folder} cannot be read: {error.strerror}") from error
     found = dict[str, ShellTask]()
     for place in places:
-        read = next((read for file, read in _FORMS.items() if (place / file).is_file()), None)
-        if read is None:
-            continue
         try:
+            read = next((read for file, read in _FORMS.items() if (place / file).is_file()), None)
+            if read is None:
+                continue
             if place.is_symlink() or not _NAME.fullmatch(place.name):
                 raise NeedsImage("its folder is a link, or its name is none for a task")
             found[place.name] = read(place)
         except NeedsImage as error:
             left_out[place.name] = str(error)
+        except _UNREADABLE as error:
+            left_out[place.name] = f"it cannot be read: {str(error)[:100] or type(error).__name__}"
     return found
 
 
@@ -99,13 +109,14 @@ def _read_all(folder: Path, left_out: dict[str, str]) -> dict[str, ShellTask]:
 
 
 def _read_terminal_bench(place: Path) -> ShellTask:
-    data = _mapping(_parse(yaml.safe_load, place / "task.yaml", yaml.YAMLError))
-    if len(_services(place)) > 1:
-        raise NeedsImage("it is made of several containers")
-    image = read_image(read_text(place / "Dockerfile"), place)
+    data = _mapping(_parse(_load_yaml, place, "task.yaml", yaml.YAMLError))
+    _check_compose(place)
+    if data.get("parser_name", "pytest") != "pytest":
+        raise NeedsImage(f"its tests are read by {str(data['parser_name'])[:40]}")
+    image = read_image(read_text(place, "Dockerfile"), place, _HIDDEN)
     goal = data.get("instruction") or _base_description(data)
-    script = place / "run-tests.sh"
-    return _make_task(place, image, goal, data, place / "solution.sh", script if script.is_file() else None)
+    script = "run-tests.sh" if (place / "run-tests.sh").is_file() else None
+    return _make_task(place, image, goal, data, "solution.sh", script)
 
 
 def _base_description(data: Mapping[str, Any]) -> object:
@@ -114,36 +125,49 @@ def _base_description(data: Mapping[str, Any]) -> object:
     return first.get("description") if isinstance(first, dict) else None
 
 
-def _services(place: Path) -> tuple[str, ...]:
-    file = place / "docker-compose.yaml"
-    if not file.is_file():
-        return ()
-    return tuple(map(str, _mapping(_mapping(_parse(yaml.safe_load, file, yaml.YAMLError)).get("services") or {})))
+def _check_compose(place: Path) -> None:
+    """One container, as in terminal-bench's own template."""
+    if other := next((name for name in _COMPOSE[1:] if os.path.lexists(place / name)), None):
+        raise NeedsImage(f"its containers are described in {other}")
+    if not os.path.lexists(place / _COMPOSE[0]):
+        return
+    services = _mapping(_mapping(_parse(_load_yaml, place, _COMPOSE[0], yaml.YAMLError)).get("services") or {})
+    if len(services) > 1:
+        raise NeedsImage("it is made of several containers")
+    for key, value in (entry for service in services.values() for entry in _mapping(service).items()):
+        if not (key in _PLAIN_KEYS and _PLAIN_KEYS[key](value)):
+            raise NeedsImage(f"its {_COMPOSE[0]} sets {str(key)[:40]}")
 
 
 def _read_harbor(place: Path) -> ShellTask:
-    data = _mapping(_parse(tomllib.loads, place / "task.toml", tomllib.TOMLDecodeError))
+    data = _mapping(_parse(tomllib.loads, place, "task.toml", tomllib.TOMLDecodeError))
     environment = place / "environment"
-    if (environment / "docker-compose.yaml").is_file():
+    if any(os.path.lexists(environment / name) for name in _COMPOSE):
         raise NeedsImage("it is made of several containers")
-    image = read_image(read_text(environment / "Dockerfile"), environment)
-    goal, metadata = read_text(place / "instruction.md"), data.get("metadata")
+    for part in (data, *(data.get(name) for name in ("environment", "verifier", "solution"))):
+        if isinstance(part, dict) and (key := next((key for key in _MORE if part.get(key)), None)):
+            raise NeedsImage(f"its task.toml sets {key}")
+    image = read_image(read_text(place, "environment/Dockerfile"), environment)
+    goal, metadata = read_text(place, "instruction.md"), data.get("metadata")
     facts = metadata if isinstance(metadata, dict) else {}
-    return _make_task(place, image, goal, facts, place / "solution" / "solve.sh", place / "tests" / "test.sh")
+    return _make_task(place, image, goal, facts, "solution/solve.sh", "tests/test.sh")
 
 
 def _make_task(
-    place: Path, image: Image, goal: object, data: Mapping[str, Any], solution: Path, script: Path | None
+    place: Path, image: Image, goal: object, data: Mapping[str, Any], solution: str, script: str | None
 ) -> ShellTask:
     tests = read_files(place, "tests")
-    names = [path for path in tests if "/" not in path and _TEST_FILE.fullmatch(path)]
+    targets = read_targets(script, read_text(place, script), image.work, tests) if script else ["/tests"]
+    names = [path for path in tests if path.endswith(".py")]
     if not names:
         raise NeedsImage("its tests are no files for pytest")
-    if script is not None:
-        _check_script(script.name, read_text(script))
+    if config := next((path for path in tests if path.split("/")[-1] in CONFIGS), None):
+        raise NeedsImage(f"tests/{config[:60]} configures pytest")
+    _check_places(_text(goal), tests)
+    found = (*tests, *image.files) if any(b"sys.path" in tests[name] for name in names) else tests
+    near = {part.removesuffix(".py") for path in found for part in path.split("/")}
     for name in names:
-        _check_imports(name, tests[name], {*tests, *image.files})
-    command = f"{_PYTEST} {_OPTIONS} {' '.join(f'/tests/{name}' for name in names)}"
+        check_imports(f"tests/{name}", tests[name], near)
     return ShellTask(
         id=place.name,
         group=_difficulty(data),
@@ -151,63 +175,27 @@ def _make_task(
         files=image.files,
         work=image.work,
         setup="\n".join(image.commands),
-        solution=_as_action(solution),
-        checks=(Passes(command=command, files={**tests, ".pytest.py": _START.encode()}),),
+        solution=_as_action(place, solution),
+        checks=(Passes(command=f"TEST_DIR=/tests {RUN}", files={**tests, **write_runner([*_OPTIONS, *targets])}),),
     )
 
 
-def _check_script(name: str, script: str) -> None:
-    """Tests are run by pytest here, without the script: it must have nothing else to do."""
-    lines = [line.strip() for line in re.sub(r"\\[ \t]*\n", " ", script).splitlines()]
-    if not any("pytest" in line and not line.startswith("#") for line in lines):
-        raise NeedsImage(f"{name} runs its tests by other means than pytest")
-    for line in lines:
-        if (
-            _USES_TESTS.search(line)
-            and "pytest" not in line
-            and not line.startswith("#")
-            and not _PLAIN_USE.match(line)
-        ):
-            raise NeedsImage(f"{name} prepares its tests: {line[:60]}")
-        for words in _NEEDED.findall("" if line.startswith("#") else line):
-            _check_packages(words.replace('"', " ").replace("'", " ").split())
-
-
-def _check_packages(words: Sequence[str]) -> None:
-    for word in words:
-        if word in ("pytest", "&&", "||", ";"):
-            return
-        if not word.startswith("-") and not TESTERS.fullmatch(word):
-            raise NeedsImage(f"its tests need {word[:40]}")
-
-
-def _check_imports(name: str, code: bytes, files: Collection[str]) -> None:
-    """A test that cannot be imported would fail whatever the agent did."""
-    try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise NeedsImage(f"tests/{name} is no Python") from error
-    near = {path.split("/")[0].removesuffix(".py") for path in files}
-    for module in _imported(tree):
-        if module not in sys.stdlib_module_names and module not in near and module != "pytest":
-            raise NeedsImage(f"tests/{name} imports {module[:40]}")
-
-
-def _imported(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (each.name.split(".")[0] for each in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module.split(".")[0]
+def _check_places(goal: str, tests: Mapping[str, bytes]) -> None:
+    """Only the working folder reaches the tests, and of a repository in it only its history."""
+    for name, data in {"its instruction": goal.encode(), **{f"tests/{path}": tests[path] for path in tests}}.items():
+        if _TEMPORARY.search(data):
+            raise NeedsImage(f"{name[:60]} names /tmp, which does not reach the tests")
+        if name.endswith(".py") and _GIT_SETTINGS.search(data):
+            raise NeedsImage(f"{name[:60]} looks at settings of git, which do not reach the tests")
 
 
 def _read_instance(place: Path) -> ShellTask:
-    row = _mapping(_parse(json.loads, place / "instance.json", ValueError))
+    row = _mapping(_parse(json.loads, place, "instance.json", ValueError))
     tests = [*_list_of_tests(row, "FAIL_TO_PASS"), *_list_of_tests(row, "PASS_TO_PASS")]
     if not tests:
         raise NeedsImage("its instance.json names no test that must pass")
     files = read_files(place, "repo", without=(HISTORY,))
-    solution = row.get("patch")
+    solution = str(row.get("patch") or "")
     return ShellTask(
         id=place.name,
         group=_difficulty(row),
@@ -215,25 +203,7 @@ def _read_instance(place: Path) -> ShellTask:
         files=files,
         setup="git init --quiet && git add --all && git commit --quiet --message start",
         solution=_fit(f"git apply --whitespace=nowarn <<'END_OF_PATCH'\n{solution}\nEND_OF_PATCH") if solution else (),
-        checks=(_tests_of_repository(tests, str(row.get("test_patch") or ""), files),),
-    )
-
-
-def _tests_of_repository(tests: Sequence[str], patch: str, files: Mapping[str, bytes]) -> Passes:
-    """Tests as they were at the start, and then patched: what the agent did to them does not count."""
-    named = {test.partition("::")[0] for test in tests} | set(re.findall(r"^\+\+\+ b/(\S+)", patch, re.MULTILINE))
-    kept = {path: data for path, data in files.items() if path in named or path.split("/")[-1] in _STEERS}
-    names = " ".join(map(shlex.quote, sorted(named)))
-    steps = [
-        f"find . ! -path './.git/*' '(' {' -o '.join(f'-name {each}' for each in _STEERS)} ')' -delete",
-        f"rm -rf -- {names}",
-        *(["cp -r /tests/before/. ."] if kept else []),
-        *([f"git apply --whitespace=nowarn /tests/{_PATCH}"] if patch.strip() else []),
-        f"python3 -s /tests/.pytest.py -q -p no:cacheprovider -- {' '.join(map(shlex.quote, tests))}",
-    ]
-    before = {f"before/{path}": data for path, data in kept.items()}
-    return Passes(
-        command=" && ".join(steps), files={**before, ".pytest.py": _START_INSIDE.encode(), _PATCH: patch.encode()}
+        checks=(make_check(tests, str(row.get("test_patch") or ""), solution, files),),
     )
 
 
@@ -259,11 +229,24 @@ _FORMS: Mapping[str, Callable[[Path], ShellTask]] = {
 # --- values ---
 
 
-def _parse(load: Callable[[str], Any], file: Path, errors: type[Exception]) -> object:
+class _PlainLoader(yaml.SafeLoader):
+    """Without aliases, by which a short text can become a huge one."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("it has aliases")
+        return super().compose_node(parent, index)
+
+
+def _load_yaml(text: str) -> Any:
+    return yaml.load(text, _PlainLoader)
+
+
+def _parse(load: Callable[[str], Any], place: Path, name: str, errors: type[Exception]) -> object:
     try:
-        return load(read_text(file))
+        return load(read_text(place, name))
     except (errors, RecursionError) as error:
-        raise NeedsImage(f"{file.name} cannot be read: {str(error).splitlines()[0][:100]}") from error
+        raise NeedsImage(f"{name} cannot be read: {str(error).splitlines()[0][:100]}") from error
 
 
 def _mapping(value: object) -> dict[str, Any]:
@@ -283,12 +266,14 @@ def _difficulty(data: Mapping[str, Any]) -> str:
     return found if isinstance(found, str) and re.fullmatch(r"[\w <>-]{1,40}", found) else "unrated"
 
 
-def _as_action(solution: Path) -> tuple[str, ...]:
-    """A script as one command, in a shell of its own, which it may leave."""
-    if not solution.is_file():
+def _as_action(place: Path, solution: str) -> tuple[str, ...]:
+    """A script as one command, in a shell of its own, which it may leave; none where it needs further files."""
+    folder = solution.rpartition("/")[0]
+    if not (place / solution).is_file() or (folder and len(os.listdir(place / folder)) > 1):
         return ()
-    lines = [line for line in read_text(solution).splitlines() if not line.startswith("#")]
-    return _fit("(\n" + "\n".join(lines) + "\n)")
+    first, _, rest = read_text(place, solution).partition("\n")
+    script = rest if first.startswith("#!") else f"{first}\n{rest}"
+    return () if "/solution" in script else _fit(f"(\n{script}\n)")
 
 
 def _fit(action: str) -> tuple[str, ...]:
@@ -303,4 +288,9 @@ def show(folder: Path) -> Iterator[str]:
         for name, task in tasks.items():
             solved = "with a solution" if task.solution else "without a solution that can be played"
             yield f"{split}  {name}  {task.group}, {solved}"
-    yield from (f"left out  {name}  {reason}" for name, reason in found.left_out.items())
+    yield from (f"left out  {_plain(name)}  {_plain(reason)}" for name, reason in found.left_out.items())
+
+
+def _plain(text: str) -> str:
+    """A text as it is, or escaped where it could do more to a screen than to be read."""
+    return text if text.isprintable() else ascii(text)
