@@ -320,10 +320,13 @@ def test_no_message_about_an_opponent_holds_its_key(
     monkeypatch: pytest.MonkeyPatch, key: str, error: type[Exception]
 ) -> None:
     monkeypatch.setenv("OPPONENT_KEY", key)
-    with endpoint([""], [], status=401) as url:
-        with pytest.raises(error, match=r"/v1: status 401$|variable OPPONENT_KEY is no key") as caught:
-            env = create({**TICTACTOE, "opponent": {"url": url, "model": "m", "key_variable": "OPPONENT_KEY"}})
-            env.reset("seat1-0", 0)
+    with (
+        endpoint([""], [], status=401) as url,
+        pytest.raises(error, match=r"/v1: status 401$|variable OPPONENT_KEY is no key") as caught,
+    ):
+        create({**TICTACTOE, "opponent": {"url": url, "model": "m", "key_variable": "OPPONENT_KEY"}}).reset(
+            "seat1-0", 0
+        )
     assert "sk-" not in f"{caught.value} {caught.value.__cause__}"
 
 
