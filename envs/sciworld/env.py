@@ -55,6 +55,8 @@ class SciWorld(Env):
         self._score = 0.0
         self._asked_back = False
         """The simulator waits for the number of what was meant."""
+        self._room = ""
+        """The first line of what was shown of the room."""
 
     # --- tasks ---
 
@@ -77,7 +79,9 @@ class SciWorld(Env):
         """The seed changes nothing: what chance decides, the variation has settled."""
         simulator = self._load(task)
         self._left, self._score, self._asked_back = self._options.max_steps, 0.0, False
-        return self._observation(simulator, f"{simulator.description()}\n\n{tidy_text(simulator.look())}")
+        seen = tidy_text(simulator.look())
+        self._room = _name_room(seen)
+        return self._observation(simulator, f"{simulator.description()}\n\n{seen}")
 
     def step(self, action: str) -> Step:
         simulator = self._simulator
@@ -96,8 +100,15 @@ class SciWorld(Env):
         status = read_status(outcome.text)
         text = UNKNOWN if status is Status.INVALID else tidy_text(outcome.text)
         over = outcome.over or outcome.score < 0
-        ending = f"\n{DONE if self._score == 1.0 else FAILED}" if over else ""
-        return self._answer(simulator, text + ending, status, over=over)
+        more = f"\n{DONE if self._score == 1.0 else FAILED}" if over else self._describe_entered(simulator)
+        return self._answer(simulator, text + more, status, over=over)
+
+    def _describe_entered(self, simulator: Simulator) -> str:
+        if not self._options.look:
+            return ""
+        seen, before = tidy_text(simulator.look()), self._room
+        self._room = _name_room(seen)
+        return "" if self._room == before else f"\n\n{seen}"
 
     def _answer(self, simulator: Simulator, text: str, status: Status, *, over: bool) -> Step:
         truncated = not over and not self._left
@@ -166,6 +177,10 @@ class SciWorld(Env):
         yield self.spec.prompt
         yield from (UNKNOWN, MALFORMED, DONE, FAILED)
         yield (resources.files(__package__) / "data" / "words.txt").read_text("utf-8")
+
+
+def _name_room(seen: str) -> str:
+    return seen.partition("\n")[0]
 
 
 def _find(task: str) -> tuple[ScienceTask, int]:

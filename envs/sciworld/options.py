@@ -19,6 +19,8 @@ class SciWorldOptions:
     """Of the simulator, by name; tasks about electricity keep its actions."""
     max_steps: int = 100
     """Most actions in one episode."""
+    look: bool = False
+    """A room that is entered is described, as by `look around`, which solutions leave out."""
     valid_actions: bool = False
     """Every possible action listed with each observation, which takes far longer than to act."""
     heap_mb: int = 2048
