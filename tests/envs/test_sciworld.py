@@ -244,6 +244,21 @@ def test_another_command_in_place_of_the_number_is_carried_out(env: SciWorld) ->
 
 
 @heavy
+def test_a_room_is_described_when_it_is_entered_where_that_was_asked_for(env: SciWorld) -> None:
+    simple: dict[str, Json] = {**ONE_JAVA, "simplifications": ["openDoors"]}
+    looking, blind = create({**simple, "look": True}), create(simple)
+    first = looking.reset("lifespan-longest-lived/0", 0).text
+    assert first == blind.reset("lifespan-longest-lived/0", 0).text
+    moved = [each.step("go to kitchen").observation.text for each in (looking, blind)]
+    assert moved[0].startswith(f"{moved[1]}\n\nThis room is called the kitchen.")
+    assert moved[0].endswith(blind.step("look around").observation.text)
+    assert "This room" not in looking.step("wait1").observation.text
+    assert "called the outside" in looking.step("go to outside").observation.text
+    looking.close()
+    blind.close()
+
+
+@heavy
 def test_actions_are_listed_where_that_was_asked_for_and_nowhere_else(env: SciWorld) -> None:
     assert env.reset("find-plant/0", 0).valid_actions is None
     listing = create({**ONE_JAVA, "valid_actions": True})
