@@ -129,7 +129,9 @@ def _check(arguments: argparse.Namespace, shell: Shell) -> Exit:
     if os.getpid() != here:
         return Exit(code)
     os.close(tell)
-    if not os.read(told, 1):
+    with os.fdopen(told, "rb") as report:
+        is_cut_short = not report.read(1)
+    if is_cut_short:
         raise RunError(
             f"'{arguments.target}' ended the process that it was checked in, with exit status {code}: let its code "
             "raise an exception, and call neither exit() nor os._exit()"

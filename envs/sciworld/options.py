@@ -20,7 +20,7 @@ class SciWorldOptions:
     max_steps: int = 100
     """Most actions in one episode."""
     look: bool = False
-    """A room that is entered is described, as by `look around`, which solutions leave out."""
+    """Describe each room as it is entered, as `look around` would, which the solutions never do."""
     valid_actions: bool = False
     """Every possible action listed with each observation, which takes far longer than to act."""
     heap_mb: int = 2048

@@ -73,8 +73,8 @@ class Scene:
     tick_ms: int | None = None
     """The page's clock stands still but for so much with each action; None lets it run."""
     numbers_last: bool = False
-    """Whether an element's number follows it: a small model that looks an element up finds its number next, and learns
-    in a few demonstrations what it hardly learns from the usual form, in which the number comes first."""
+    """Whether an element's number follows it. A small model that searches for an element then finds the number right
+    after it, and learns this from far fewer demonstrations than with the number in front."""
     headed: bool = True
     """Whether a page's text begins with its address and the tabs."""
     state: Mapping[str, Any] | None = None
