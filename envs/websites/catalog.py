@@ -44,7 +44,8 @@ def _number_tasks() -> Iterator[SiteTask]:
         places[template.site] += 1
         for number, values in enumerate(template.variants):
             name = f"{template.site}/{template.id}/{number}"
-            yield SiteTask(id=name, template=template, values=values, held_out=held_out)
+            is_last = 0 < number == len(template.variants) - 1
+            yield SiteTask(id=name, template=template, values=values, held_out=held_out, is_last=is_last)
 
 
 def describe_tasks() -> Iterator[str]:

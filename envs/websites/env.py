@@ -14,6 +14,7 @@ from ..errors import EpisodeOver, UnknownSplit, UnknownTask
 from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
 from ..web.actions import Action, Drag, Malformed, Stop, Type, parse
 from ..web.browser import Surfer
+from ..web.labels import split_label
 from ..web.session import Scene
 from ..web.texts import MALFORMED
 from ..web.tree import TreeWindow
@@ -22,8 +23,8 @@ from .checks import format_truth
 from .expert import walk_path
 from .hosting import HEADER, Hosting, SiteWorld
 from .options import read_options
-from .tasks import PARTS, SiteTask
-from .texts import ENDED, FORMS, OPENING, PROMPT
+from .tasks import PARTS, VARIANTS, SiteTask
+from .texts import ENDED, FORMS, MISTAKEN, OPENING, PROMPT
 
 __all__ = ["SPEC", "Websites", "create"]
 
@@ -31,7 +32,7 @@ SPEC = EnvSpec(
     name="websites",
     version="1",
     summary="tasks on sites served on this machine: a shop and its desk, a forum, a wiki, a tracker of projects",
-    splits=("train", "test", *PARTS),
+    splits=("train", "test", *PARTS, *VARIANTS),
     prompt=PROMPT,
     # a thread of its own only waits for the browser
     runs=Runs.THREAD,
@@ -89,9 +90,7 @@ class Websites(Env):
         return tuple(
             task.id
             for task in list_tasks().values()
-            if task.held_out == (split != "train")
-            and split in ("train", "test", task.template.site)
-            and set(task.template.needs) <= set(self._options.sites)
+            if task.is_in(split) and set(task.template.needs) <= set(self._options.sites)
         )
 
     def difficulty(self, task: str) -> str:
@@ -117,10 +116,15 @@ class Websites(Env):
         if task is None or seat is None:
             raise EpisodeOver("websites has no episode under way: reset it first")
         self._left -= 1
+        action, label = split_label(action)
         parsed = parse(action)
         if isinstance(parsed, Stop):
             return self._finish(task, seat, parsed.answer, stopped=True)
-        text, status = _perform(seat.surfer, parsed)
+        other = label.mistaken(seat.surfer.seen) if label else None
+        if label and other:
+            text, status = MISTAKEN.format(number=label.number, is_there=other), Status.INVALID
+        else:
+            text, status = _perform(seat.surfer, parsed)
         if not self._left:
             return self._finish(task, seat, "", stopped=False, status=status)
         return Step(observation=self._observe(seat.surfer, text), status=status)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ..protocol import Status, Step
+from ..web.labels import format_label
 from ..web.tree import PageNode
 from .paths import Element, PathAction
 
@@ -29,10 +30,8 @@ class _Walker:
         """All of this page that was in view so far; numbers grow as one goes down."""
 
     def do(self, action: PathAction) -> None:
-        arguments = action.arguments
-        if action.element is not None:
-            arguments = (str(self._find(action.element)), *arguments)
-        self._give(" ".join((action.verb, *(f"[{argument}]" for argument in arguments))))
+        element = [] if action.element is None else [self._find(action.element)]
+        self._give(" ".join((action.verb, *element, *(f"[{argument}]" for argument in action.arguments))))
 
     def _give(self, action: str) -> None:
         step = self._act(action)
@@ -40,8 +39,8 @@ class _Walker:
             raise LookupError(f"{action}: {step.observation.text[:200]}")
         self._page = step.observation.text
 
-    def _find(self, wanted: Element) -> int:
-        """The number of an element, scrolled to if need be."""
+    def _find(self, wanted: Element) -> str:
+        """An element as an action names it, scrolled to if need be."""
         found = self._in_view(wanted)
         for way, sign in (("down", "below"), ("up", "above")):
             while found is None and self._is_more(sign):
@@ -49,7 +48,7 @@ class _Walker:
                 found = self._in_view(wanted)
         if found is None:
             raise LookupError(f"no {wanted.role} '{wanted.name}' on this page")
-        return found
+        return format_label(self._known[found], found)
 
     def _is_more(self, where: str) -> bool:
         """Whether the last line of the page says that there is more in this direction."""

@@ -16,6 +16,7 @@ __all__ = [
     "NEW",
     "PARTS",
     "SEVERAL",
+    "VARIANTS",
     "WORDS",
     "ChangeKind",
     "ForEach",
@@ -29,6 +30,8 @@ __all__ = [
 
 PARTS = ("shopping", "shopping_admin", "forum", "wiki", "tracker")
 """What a task can be about."""
+VARIANTS = ("train_variants", "test_variants")
+"""Splits of every template, with its last variant held out."""
 SEVERAL = "several"
 """Where it is about more than one of them."""
 NEW = "new_"
@@ -112,6 +115,14 @@ class SiteTask:
     template: TaskTemplate
     values: VariantValues
     held_out: bool
+    """With its whole template."""
+    is_last: bool
+    """Of several variants of its template."""
+
+    def is_in(self, split: str) -> bool:
+        if split in VARIANTS:
+            return self.is_last == (split == "test_variants")
+        return self.held_out == (split != "train") and split in ("train", "test", self.template.site)
 
     @property
     def intent(self) -> str:

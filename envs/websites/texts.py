@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ENDED", "FORMS", "OPENING", "PROMPT"]
+__all__ = ["ENDED", "FORMS", "MISTAKEN", "OPENING", "PROMPT"]
 
 FORMS = (
     "click [3], type [3] [words], select [3] [option], hover [3], press [Enter], scroll [down], goto [address],"
@@ -14,7 +14,8 @@ You use web sites to carry out a task. There are a shop, http://shop.test, and t
 http://admin.shop.test; a forum, http://forum.test; a wiki, http://wiki.test; and a tracker of software projects, \
 http://tracker.test. You are logged in already. Today is 2 March 2026. You see what of a page is in the window, one \
 element to a line, each followed by its number. Each turn, give one action:
-click [3] | hover [3]
+click link 'Orders' [3] - the element as its line names it, or its number alone: click [3]
+hover [3]
 type [3] [words] - in place of what is there, then Enter; type [3] [words] [0] without Enter
 select [3] [option] - from a list of options
 press [Control+a] - a key
@@ -26,4 +27,5 @@ stop [answer] - when you are done; the answer if one was asked for (just the wor
 between them), or N/A where the task cannot be done"""
 
 OPENING = "Task: {intent}\n{page}"
+MISTAKEN = "[{number}] is {is_there}. Name an element together with the number at the end of its own line."
 ENDED = "That was the end."
