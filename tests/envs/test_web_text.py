@@ -28,7 +28,8 @@ from agym.envs.web.actions import (
     parse,
 )
 from agym.envs.web.colours import name_colour
-from agym.envs.web.tree import SeenPage, TreeWindow, estimate_tokens, format_page, read_page
+from agym.envs.web.labels import ElementLabel, format_label, split_label
+from agym.envs.web.tree import PageNode, SeenPage, TreeWindow, estimate_tokens, format_page, read_page
 
 # --- actions -------------------------------------------------------------------------------------------------------
 
@@ -307,3 +308,58 @@ def test_an_empty_page_is_said_to_be_empty() -> None:
 )
 def test_a_colour_has_a_name_where_it_is_a_common_one(style: str, name: str) -> None:
     assert name_colour(style) == name
+
+
+# --- labels --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "action", "label"),
+    [
+        ("click link 'Orders' [5]", "click [5]", (5, "link", "Orders")),
+        ("Click 'Orders' [5]", "Click [5]", (5, "", "Orders")),
+        ("click button [5]", "click [5]", (5, "button", "")),
+        ("hover link 'Bea's page' [12]", "hover [12]", (12, "link", "Bea's page")),
+        ("click link 'a [draft] of 'b'' [7]", "click [7]", (7, "link", "a [draft] of 'b'")),
+        ("type searchbox 'Search' [9] [it's 'so' [1]] [0]", "type [9] [it's 'so' [1]] [0]", (9, "searchbox", "Search")),
+        ("select combobox 'Status' [4] [On hold]", "select [4] [On hold]", (4, "combobox", "Status")),
+    ],
+)
+def test_an_action_may_name_its_element(text: str, action: str, label: tuple[int, str, str]) -> None:
+    number, role, name = label
+    assert split_label(text) == (action, ElementLabel(number=number, role=role, name=name))
+    assert not isinstance(parse(action), Malformed)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("click [5]", "type [5] [link 'a' [6]]", "stop [link 'a' [5]]", "click link 'Orders'", "click the link [5]"),
+        *("press button 'a' [5]", "click link 'Orders' [0]", "click link 'Orders' [40,25]", ""),
+    ],
+)
+def test_what_names_no_element_is_left_as_it_is(text: str) -> None:
+    assert split_label(text) == (text, None)
+
+
+@pytest.mark.parametrize(
+    ("role", "name", "is_right"),
+    [
+        *(("link", "Orders", True), ("LINK", "orders", True), ("", " Orders ", True), ("link", "", True)),
+        *(("button", "Orders", False), ("link", "Order", False), ("", "Home", False)),
+    ],
+)
+def test_a_label_must_be_that_of_the_number(role: str, name: str, is_right: bool) -> None:
+    seen = [(4, _node("link", "Home")), (5, _node("link", "Orders"))]
+    label = ElementLabel(number=5, role=role, name=name)
+    assert (label.mistaken(seen) is None) is is_right
+    assert ElementLabel(number=6, role="link", name="Orders").mistaken(seen) is None, "such an element is not shown"
+
+
+def test_an_expert_names_elements_with_short_names() -> None:
+    assert format_label(_node("link", "Bea's page"), 5) == "link 'Bea's page' [5]"
+    assert format_label(_node("button", ""), 5) == format_label(_node("text", "x" * 61), 5) == "[5]"
+
+
+def _node(role: str, name: str) -> PageNode:
+    return PageNode(depth=0, backend=1, role=role, name=name)

@@ -448,6 +448,16 @@ def test_templates_are_held_out_whole() -> None:
         assert set(env.tasks(part)) == {task for task in test if task.startswith(f"{part}/")} != set()
 
 
+def test_variants_of_known_templates_are_held_out() -> None:
+    env = create({})
+    train, test = env.tasks("train_variants"), env.tasks("test_variants")
+    assert {*train, *test} == set(list_tasks())
+    assert len(train) + len(test) == len(list_tasks())
+    templates = {task.rpartition("/")[0] for task in train}
+    assert templates == {task.rpartition("/")[0] for task in list_tasks()}
+    assert len(test) == len({task.rpartition("/")[0] for task in test}) > 100
+
+
 def test_sites_can_be_chosen() -> None:
     env = create({"sites": ["wiki", "forum"]})
     assert {env.difficulty(task) for task in env.tasks("train")} <= {"wiki", "forum", SEVERAL}
