@@ -4,7 +4,7 @@
     craft 1 oak rod using 2 oak, 1 tin
     inventory
 
-Letter case and the amount of white space do not matter; everything else does.
+Letter case, the amount of white space and a full stop at the end do not matter; everything else does.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ CraftCommand: TypeAlias = Get | Craft | Inventory | MalformedCraft
 def parse_craft_command(text: str) -> CraftCommand:
     if len(text) > MAX_LENGTH:
         return MalformedCraft.LONG
-    words = text.lower().split()
+    words = text.strip().removesuffix(".").lower().split()
     if not words:
         return MalformedCraft.EMPTY
     if len(text.strip().splitlines()) > 1:

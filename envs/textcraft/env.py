@@ -118,7 +118,7 @@ class TextCraft(Env):
         if recipe is None:
             return self._refuse(self._phrases.no_recipe.format(item=command.item))
         if command.count != recipe.makes or sorted(command.using) != sorted(recipe.needs):
-            return self._refuse(self._phrases.wrong_recipe.format(item=command.item))
+            return self._refuse(self._phrases.wrong_recipe.format(item=command.item, command=recipe.command))
         missing = [(item, count - self._held.get(item, 0)) for item, count in recipe.needs]
         lacking = [(item, count) for item, count in missing if count > 0]
         if lacking:
@@ -201,6 +201,7 @@ class TextCraft(Env):
         for recipe in self._world.samples():
             yield recipe.command
             yield phrases.opening.format(commands=recipe.command, goal=recipe.product)
+            yield phrases.wrong_recipe.format(item=recipe.product, command=recipe.command)
             yield phrases.crafted.format(what=f"{recipe.makes} {recipe.product}")
             yield phrases.reached.format(what=f"{recipe.makes} {recipe.product}")
             yield from (
@@ -209,7 +210,6 @@ class TextCraft(Env):
             yield from (f"get {count} {item}" for item, count in recipe.needs if item in self._world.base)
         for item in sorted({*self._world.base, *self._world.goals}):
             yield from (phrase.format(item=item) for phrase in (phrases.not_found, phrases.no_recipe))
-            yield phrases.wrong_recipe.format(item=item)
             yield from (phrase.format(what=f"1 {item}") for phrase in (phrases.got, phrases.held))
 
 

@@ -30,16 +30,16 @@ class Phrases:
     malformed: Mapping[MalformedCraft, str]
 
 
-_PLAIN_COMMANDS = "the commands are 'get N item', 'craft N item using N item, N item' and 'inventory'"
+_GET, _CRAFT = "get 2 oak log", "craft 4 oak plank using 1 oak log"
+"""Whole commands: of a form with gaps, such as `get N item`, a small model repeats the gaps."""
+_COMMANDS = f"Give one command, such as: {_GET}"
 
 PLAIN = Phrases(
     prompt=(
-        "You are in a workshop and have to craft one item. Everything that no crafting command makes can be picked up."
-        " Each turn, give exactly one command:\n"
-        "get N item - pick up N of an item that needs no crafting, such as: get 2 oak log\n"
-        "craft N item using N item, N item - one of the crafting commands, amounts exactly as listed, such as:"
-        " craft 4 oak plank using 1 oak log\n"
-        "inventory - see what you hold\n"
+        "You are in a workshop and craft one item. Answer with one command and nothing else.\n"
+        f"Pick up what no crafting command makes, with its amount: {_GET}\n"
+        f"Craft by one of the crafting commands, exactly as it is listed: {_CRAFT}\n"
+        "See what you hold: inventory\n"
         "Some of the crafting commands are of no use for your goal."
     ),
     opening="Crafting commands:\n{commands}\n\nGoal: craft {goal}.",
@@ -48,19 +48,17 @@ PLAIN = Phrases(
     reached="Crafted {what}. The goal is reached.",
     held="You hold {what}.",
     empty="You hold nothing.",
-    not_found="There is no {item} lying about.",
+    not_found="There is no {item} to pick up.",
     no_recipe="No crafting command here makes {item}.",
-    wrong_recipe="That is not how {item} is crafted: use the command exactly as listed.",
+    wrong_recipe="That is not how {item} is crafted. The crafting command is: {command}",
     missing="You cannot craft {item} yet: you still need {what}.",
     malformed={
-        MalformedCraft.EMPTY: f"That was no command; {_PLAIN_COMMANDS}.",
-        MalformedCraft.LONG: f"That was longer than {MAX_LENGTH} characters; {_PLAIN_COMMANDS}.",
+        MalformedCraft.EMPTY: f"That was no command. {_COMMANDS}",
+        MalformedCraft.LONG: f"That was longer than {MAX_LENGTH} characters. {_COMMANDS}",
         MalformedCraft.LINES: "Give one command at a time, on one line.",
-        MalformedCraft.COMMAND: f"That is not a command; {_PLAIN_COMMANDS}.",
-        MalformedCraft.GET: "That could not be understood: write 'get N item', with a number from 1 to 999.",
-        MalformedCraft.CRAFT: (
-            "That could not be understood: write 'craft N item using N item, N item', numbers from 1 to 999."
-        ),
+        MalformedCraft.COMMAND: f"A command begins with get, craft or inventory. {_COMMANDS}",
+        MalformedCraft.GET: f"After 'get' come an amount from 1 to 999 and an item, such as: {_GET}",
+        MalformedCraft.CRAFT: f"After 'craft' comes the rest of a crafting command as it is listed, such as: {_CRAFT}",
     },
 )
 

@@ -204,8 +204,10 @@ def _bare(words: set[str], known: set[str]) -> set[str]:
         (["get 2 oak log"], Status.OK, "Picked up 2 oak log."),
         (["get 2 oak log", "get 1 oak log", "inventory"], Status.OK, "You hold 3 oak log."),
         (["inventory"], Status.OK, "You hold nothing."),
-        (["get 1 oak plank"], Status.REFUSED, "There is no oak plank lying about."),
-        (["get 1 gold dragon"], Status.REFUSED, "There is no gold dragon lying about."),
+        (["Get 2 oak log."], Status.OK, "Picked up 2 oak log."),
+        (["get 2 oak log.", "craft 4 oak plank using 1 oak log."], Status.OK, "Crafted 4 oak plank."),
+        (["get 1 oak plank"], Status.REFUSED, "There is no oak plank to pick up."),
+        (["get 1 gold dragon"], Status.REFUSED, "There is no gold dragon to pick up."),
         (
             ["craft 4 oak plank using 1 oak log"],
             Status.REFUSED,
@@ -215,7 +217,7 @@ def _bare(words: set[str], known: set[str]) -> set[str]:
         (
             ["get 1 oak log", "craft 1 oak plank using 1 oak log"],
             Status.REFUSED,
-            "That is not how oak plank is crafted: use the command exactly as listed.",
+            "That is not how oak plank is crafted. The crafting command is: craft 4 oak plank using 1 oak log",
         ),
         (["get 1 oak log", "craft 4 oak plank using 1 oak log"], Status.OK, "Crafted 4 oak plank."),
         (
@@ -226,7 +228,7 @@ def _bare(words: set[str], known: set[str]) -> set[str]:
         (
             ["get oak log"],
             Status.INVALID,
-            "That could not be understood: write 'get N item', with a number from 1 to 999.",
+            "After 'get' come an amount from 1 to 999 and an item, such as: get 2 oak log",
         ),
     ],
 )
