@@ -75,6 +75,8 @@ class Scene:
     numbers_last: bool = False
     """Whether an element's number follows it. A small model that searches for an element then finds the number right
     after it, and learns this from far fewer demonstrations than with the number in front."""
+    repeats: bool = True
+    """Whether lines that the last page had too are shown again."""
     headed: bool = True
     """Whether a page's text begins with its address and the tabs."""
     state: Mapping[str, Any] | None = None
@@ -113,6 +115,8 @@ class Visit:
         """Which tab is looked at."""
         self.said: list[str] = []
         """What dialogs have said since the last look."""
+        self._shown: tuple[str, ...] = ()
+        """Lines of the page at the last look."""
         self._coming: set[asyncio.Task[None]] = set()
 
     @classmethod
@@ -204,7 +208,10 @@ class Visit:
         self.said.clear()
         if scene.headed:
             lines.append(await self._heading())
-        return "\n".join((*lines, format_page(page, tab.numbers, scene.tokens, numbers_last=scene.numbers_last)))
+        before = () if scene.repeats else self._shown
+        shown = format_page(page, tab.numbers, scene.tokens, numbers_last=scene.numbers_last, before=before)
+        self._shown = shown.lines
+        return "\n".join((*lines, shown.text))
 
     async def picture(self) -> bytes | None:
         """Take a picture of the window; a large one is taken again at half the scale."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from itertools import accumulate
 from typing import Any
 
 from .colours import name_colour
@@ -119,26 +121,54 @@ class SeenPage:
 # --- text ---
 
 
-def format_page(page: SeenPage, numbers: Mapping[int, int], tokens: int, *, numbers_last: bool = False) -> str:
-    """Format one line for each node, cut at about `tokens` tokens with a note that says so."""
+_REPEATED = 3
+"""Fewer lines than this are shown again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageText:
+    text: str
+    lines: tuple[str, ...]
+    """Of all elements that it shows or refers to."""
+
+
+def format_page(
+    page: SeenPage,
+    numbers: Mapping[int, int],
+    tokens: int,
+    *,
+    numbers_last: bool = False,
+    before: Sequence[str] = (),
+) -> PageText:
+    """Format one line for each node, cut at about `tokens` tokens with a note that says so.
+
+    Lines that stand in `before`, one after another, are not repeated: the first and the last number stand for them.
+    """
     form = "{indent}{node} [{number}]" if numbers_last else "{indent}[{number}] {node}"
     lines = [form.format(indent=" " * node.depth, node=node, number=numbers[node.backend]) for node in page.nodes]
-    kept = _cut(lines, tokens)
+    parts = [([line], line) for line in lines]
+    for first, size in reversed(_find_repeated(lines, before)):
+        ends = [numbers[page.nodes[at].backend] for at in (first, first + size - 1)]
+        parts[first : first + size] = [(lines[first : first + size], "(as before: [{}] to [{}])".format(*ends))]
+    parts = parts[: _count_kept([text for _, text in parts], tokens)]
+    kept = [line for covered, _ in parts for line in covered]
     left = len(lines) - len(kept)
     more = [f"({left} more lines are not shown)"] if left else []
     ways = [way for way, there in (("above", page.above), ("below", page.below)) if there]
     scroll = [f"(there is more {' and '.join(ways)})"] if ways else []
-    return "\n".join((*kept, *more, *scroll)) or "(the page is empty)"
+    texts = [text for _, text in parts]
+    return PageText("\n".join((*texts, *more, *scroll)) or "(the page is empty)", tuple(kept))
 
 
-def _cut(lines: Sequence[str], tokens: int) -> list[str]:
-    kept = []
-    for line in lines:
-        tokens -= estimate_tokens(line)
-        if tokens < 0:
-            break
-        kept.append(line)
-    return kept
+def _find_repeated(lines: Sequence[str], before: Sequence[str]) -> list[tuple[int, int]]:
+    """Return where lines of before begin, and how many they are."""
+    blocks = SequenceMatcher(a=before, b=lines, autojunk=False).get_matching_blocks()
+    return [(block.b, block.size) for block in blocks if block.size >= _REPEATED]
+
+
+def _count_kept(texts: Sequence[str], tokens: int) -> int:
+    costs = accumulate(map(estimate_tokens, texts))
+    return sum(cost <= tokens for cost in costs)
 
 
 def estimate_tokens(line: str) -> int:

@@ -22,7 +22,7 @@ from .catalog import HOSTS, SITES, list_tasks, list_words
 from .checks import format_truth
 from .expert import walk_path
 from .hosting import HEADER, Hosting, SiteWorld
-from .options import read_options
+from .options import WebsitesOptions, read_options
 from .tasks import PARTS, VARIANTS, SiteTask
 from .texts import ENDED, FORMS, MISTAKEN, OPENING, PROMPT
 
@@ -55,12 +55,20 @@ class _Seat:
         self.world = SiteWorld(SITES)
         self._secret = ""
 
-    def begin(self, task: SiteTask, seed: int, tokens: int) -> None:
+    def begin(self, task: SiteTask, seed: int, options: WebsitesOptions) -> None:
         self.end()
         self.world = SiteWorld(SITES)
         self._secret = _HOSTING.admit(self.world)
         headers = {HEADER: self._secret}
-        scene = Scene(hosts=HOSTS, window=_WINDOW, tokens=tokens, seed=seed, numbers_last=True, headers=headers)
+        scene = Scene(
+            hosts=HOSTS,
+            window=_WINDOW,
+            tokens=options.observation_tokens,
+            seed=seed,
+            numbers_last=True,
+            repeats=options.repeats,
+            headers=headers,
+        )
         self.surfer.begin(scene, task.start)
 
     def end(self) -> None:
@@ -104,7 +112,7 @@ class Websites(Env):
         self._task, self._left = None, 0
         if self._seat is None:
             self._seat = _Seat()
-        self._seat.begin(found, seed, self._options.observation_tokens)
+        self._seat.begin(found, seed, self._options)
         self._task, self._left = found, self._options.max_steps
         return self._observe(self._seat.surfer, OPENING.format(intent=found.intent, page=self._seat.surfer.see()))
 

@@ -21,6 +21,8 @@ class WebsitesOptions:
     """Tasks that need no others."""
     observation_tokens: int = 4096
     """Longest text of a page that is shown."""
+    repeats: bool = True
+    """Whether lines that the last page had too, such as a site's navigation, are shown again."""
     max_steps: int = 30
     """Most actions in one episode."""
     screenshots: bool = False
@@ -64,6 +66,7 @@ def _hint(name: str, known: tuple[str, ...]) -> str:
 _READERS: Mapping[str, Callable[[Json], object]] = {
     "sites": _sites,
     "observation_tokens": partial(_whole, "observation_tokens", 1, 1_000_000),
+    "repeats": partial(_flag, "repeats"),
     "max_steps": partial(_whole, "max_steps", 1, 1000),
     "screenshots": partial(_flag, "screenshots"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -186,7 +187,7 @@ class Document:
 
     def text(self, window: TreeWindow = WINDOW, tokens: int = 1000) -> str:
         page = self.page(window)
-        return format_page(page, {node.backend: number for number, node in enumerate(page.nodes, start=1)}, tokens)
+        return format_page(page, {node.backend: number for number, node in enumerate(page.nodes, start=1)}, tokens).text
 
 
 def test_an_element_has_its_number_role_name_and_state() -> None:
@@ -203,6 +204,39 @@ def test_an_element_has_its_number_role_name_and_state() -> None:
         "[4] slider 'Size' from 1 to 9 value '5'",
         "[5] heading 'Rooms' level 2",
     ]
+
+
+def _text(lines: str, before: str = "", tokens: int = 1000) -> tuple[str, tuple[str, ...]]:
+    """Lines named by a letter each, numbered by its place in the alphabet, and those of the page before."""
+    nodes = tuple(PageNode(depth=0, backend=ord(line) - 96, role="text", name=line) for line in lines)
+    page = SeenPage(nodes=nodes, above=False, below=False)
+    known = [f"text '{line}' [{ord(line) - 96}]" for line in before]
+    shown = format_page(page, {number: number for number in range(1, 27)}, tokens, numbers_last=True, before=known)
+    return shown.text, tuple(re.findall("'(.)'", "".join(shown.lines)))
+
+
+@pytest.mark.parametrize(
+    ("lines", "before", "text"),
+    [
+        ("abcx", "abcd", "(as before: [1] to [3])\ntext 'x' [24]"),
+        ("xabc", "abcd", "text 'x' [24]\n(as before: [1] to [3])"),
+        ("abx", "abc", "text 'a' [1]\ntext 'b' [2]\ntext 'x' [24]"),
+        ("abcxdefg", "abcdefg", "(as before: [1] to [3])\ntext 'x' [24]\n(as before: [4] to [7])"),
+        ("cba", "abc", "text 'c' [3]\ntext 'b' [2]\ntext 'a' [1]"),
+        ("abc", "abc", "(as before: [1] to [3])"),
+        ("ab", "", "text 'a' [1]\ntext 'b' [2]"),
+    ],
+)
+def test_lines_of_the_page_before_are_not_repeated(lines: str, before: str, text: str) -> None:
+    assert _text(lines, before) == (text, tuple(lines))
+
+
+def test_lines_that_were_cut_were_not_shown() -> None:
+    text, shown = _text("abcdef", tokens=24)
+    assert (text.splitlines()[-1], shown) == ("(3 more lines are not shown)", ("a", "b", "c"))
+    text, shown = _text("abcdef", "abc", tokens=24)
+    assert text.splitlines()[0] == "(as before: [1] to [3])"
+    assert shown == ("a", "b", "c", "d"), "what is not repeated leaves room for more"
 
 
 def test_a_text_that_a_name_has_said_is_not_said_again() -> None:
