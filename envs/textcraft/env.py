@@ -109,14 +109,16 @@ class TextCraft(Env):
 
     def _get(self, command: Get) -> Step:
         if command.item not in self._world.base:
-            return self._refuse(self._phrases.not_found.format(item=command.item))
+            recipe = self._shown.get(command.item)
+            phrase = self._phrases.only_crafted if recipe else self._phrases.not_found
+            return self._refuse(phrase.format(item=command.item, command=recipe.command if recipe else ""))
         self._held[command.item] = self._held.get(command.item, 0) + command.count
         return _say(self._phrases.got.format(what=f"{command.count} {command.item}"))
 
     def _craft(self, command: Craft) -> Step:
         recipe = self._shown.get(command.item)
         if recipe is None:
-            return self._refuse(self._phrases.no_recipe.format(item=command.item))
+            return self._refuse(self._phrases.no_recipe.format(item=command.item, command=self._first_command()))
         if command.count != recipe.makes or sorted(command.using) != sorted(recipe.needs):
             return self._refuse(self._phrases.wrong_recipe.format(item=command.item, command=recipe.command))
         missing = [(item, count - self._held.get(item, 0)) for item, count in recipe.needs]
@@ -140,8 +142,11 @@ class TextCraft(Env):
         return _say(self._phrases.held.format(what=format_amounts(held)) if held else self._phrases.empty)
 
     def _malformed(self, command: MalformedCraft) -> Step:
-        observation = Observation(text=self._phrases.malformed[command])
-        return Step(observation=observation, status=Status.INVALID)
+        text = self._phrases.malformed[command].format(command=self._first_command())
+        return Step(observation=Observation(text=text), status=Status.INVALID)
+
+    def _first_command(self) -> str:
+        return next(iter(self._shown.values())).command
 
     def _refuse(self, text: str) -> Step:
         return Step(observation=Observation(text=text), status=Status.REFUSED)
@@ -196,12 +201,14 @@ class TextCraft(Env):
     def corpus(self) -> Iterator[str]:
         """Commands and answers about everything that training may show, and the bare name of every other item."""
         phrases = self._phrases
-        yield from filter(None, (phrases.prompt, phrases.empty, "inventory", *phrases.malformed.values()))
+        malformed = (text.format(command="") for text in phrases.malformed.values())
+        yield from filter(None, (phrases.prompt, phrases.empty, "inventory", *malformed))
         yield " ".join(str(count) for count in range(1, 13))
         for recipe in self._world.samples():
             yield recipe.command
             yield phrases.opening.format(commands=recipe.command, goal=recipe.product)
-            yield phrases.wrong_recipe.format(item=recipe.product, command=recipe.command)
+            for phrase in (phrases.wrong_recipe, phrases.only_crafted):
+                yield phrase.format(item=recipe.product, command=recipe.command)
             yield phrases.crafted.format(what=f"{recipe.makes} {recipe.product}")
             yield phrases.reached.format(what=f"{recipe.makes} {recipe.product}")
             yield from (
@@ -209,7 +216,7 @@ class TextCraft(Env):
             )
             yield from (f"get {count} {item}" for item, count in recipe.needs if item in self._world.base)
         for item in sorted({*self._world.base, *self._world.goals}):
-            yield from (phrase.format(item=item) for phrase in (phrases.not_found, phrases.no_recipe))
+            yield from (phrase.format(item=item, command="") for phrase in (phrases.not_found, phrases.no_recipe))
             yield from (phrase.format(what=f"1 {item}") for phrase in (phrases.got, phrases.held))
 
 

@@ -23,7 +23,9 @@ class Phrases:
     held: str
     empty: str
     not_found: str
-    """Picking up what does not lie about."""
+    """Picking up what is not there."""
+    only_crafted: str
+    """Picking up what a crafting command makes."""
     no_recipe: str
     wrong_recipe: str
     missing: str
@@ -49,7 +51,8 @@ PLAIN = Phrases(
     held="You hold {what}.",
     empty="You hold nothing.",
     not_found="There is no {item} to pick up.",
-    no_recipe="No crafting command here makes {item}.",
+    only_crafted="There is no {item} to pick up. Craft it: {command}",
+    no_recipe="No crafting command here makes {item}. Write one that is listed, such as: {command}",
     wrong_recipe="That is not how {item} is crafted. The crafting command is: {command}",
     missing="You cannot craft {item} yet: you still need {what}.",
     malformed={
@@ -58,7 +61,7 @@ PLAIN = Phrases(
         MalformedCraft.LINES: "Give one command at a time, on one line.",
         MalformedCraft.COMMAND: f"A command begins with get, craft or inventory. {_COMMANDS}",
         MalformedCraft.GET: f"After 'get' come an amount from 1 to 999 and an item, such as: {_GET}",
-        MalformedCraft.CRAFT: f"After 'craft' comes the rest of a crafting command as it is listed, such as: {_CRAFT}",
+        MalformedCraft.CRAFT: "Write a crafting command as it is listed, such as: {command}",
     },
 )
 
@@ -71,6 +74,7 @@ TERSE = Phrases(
     held="have {what}",
     empty="have nothing",
     not_found="cannot get",
+    only_crafted="cannot get",
     no_recipe="cannot craft",
     wrong_recipe="wrong recipe",
     missing="missing {what}",

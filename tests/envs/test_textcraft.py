@@ -206,14 +206,23 @@ def _bare(words: set[str], known: set[str]) -> set[str]:
         (["inventory"], Status.OK, "You hold nothing."),
         (["Get 2 oak log."], Status.OK, "Picked up 2 oak log."),
         (["get 2 oak log.", "craft 4 oak plank using 1 oak log."], Status.OK, "Crafted 4 oak plank."),
-        (["get 1 oak plank"], Status.REFUSED, "There is no oak plank to pick up."),
+        (
+            ["get 1 oak plank"],
+            Status.REFUSED,
+            "There is no oak plank to pick up. Craft it: craft 4 oak plank using 1 oak log",
+        ),
         (["get 1 gold dragon"], Status.REFUSED, "There is no gold dragon to pick up."),
         (
             ["craft 4 oak plank using 1 oak log"],
             Status.REFUSED,
             "You cannot craft oak plank yet: you still need 1 oak log.",
         ),
-        (["craft 1 oak chair using 1 oak log"], Status.REFUSED, "No crafting command here makes oak chair."),
+        (
+            ["craft 1 oak chair using 1 oak log"],
+            Status.REFUSED,
+            "No crafting command here makes oak chair. Write one that is listed, such as: "
+            "craft 1 oak panel using 3 oak plank",
+        ),
         (
             ["get 1 oak log", "craft 1 oak plank using 1 oak log"],
             Status.REFUSED,
@@ -224,6 +233,11 @@ def _bare(words: set[str], known: set[str]) -> set[str]:
             ["get 1 oak log", "craft 4 oak plank using 1 oak log", "inventory"],
             Status.OK,
             "You hold 4 oak plank.",
+        ),
+        (
+            ["craft 4 oak plank"],
+            Status.INVALID,
+            "Write a crafting command as it is listed, such as: craft 1 oak panel using 3 oak plank",
         ),
         (
             ["get oak log"],
