@@ -220,8 +220,8 @@ def _bare(words: set[str], known: set[str]) -> set[str]:
         (
             ["craft 1 oak chair using 1 oak log"],
             Status.REFUSED,
-            "No crafting command here makes oak chair. Write one that is listed, such as: "
-            "craft 1 oak panel using 3 oak plank",
+            "No crafting command here makes oak chair. Write one that is listed, such as: craft 1 oak panel using"
+            + " 3 oak plank",
         ),
         (
             ["get 1 oak log", "craft 1 oak plank using 1 oak log"],
