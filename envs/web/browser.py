@@ -75,9 +75,14 @@ class Surfer:
 
     @property
     def seen(self) -> tuple[tuple[int, PageNode], ...]:
-        """Elements of the last observation, with their numbers."""
+        """Elements that the last observation shows, with their numbers."""
         tab = self.visit.tab
         return tuple((tab.numbers[node.backend], node) for node in tab.seen)
+
+    def node(self, number: int) -> PageNode | None:
+        """The element with a number, also where it was left out of the last observation."""
+        tab = self.visit.tab
+        return next((node for node in tab.nodes if tab.numbers[node.backend] == number), None)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run another coroutine of the visit."""

@@ -7,7 +7,6 @@ copies a line instead of counting lines.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .tree import PageNode
@@ -32,12 +31,8 @@ class ElementLabel:
     name: str
     """Empty where only the role is given."""
 
-    def mistaken(self, seen: Iterable[tuple[int, PageNode]]) -> PageNode | None:
-        """The element that has the number, where it is another one than the label says."""
-        node = next((node for number, node in seen if number == self.number), None)
-        if node is None or (_same(self.role, node.role) and _same(self.name, node.name)):
-            return None
-        return node
+    def fits(self, node: PageNode) -> bool:
+        return _same(self.role, node.role) and _same(self.name, node.name)
 
 
 def _same(said: str, there: str) -> bool:

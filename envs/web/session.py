@@ -211,6 +211,7 @@ class Visit:
         before = () if scene.repeats else self._shown
         shown = format_page(page, tab.numbers, scene.tokens, numbers_last=scene.numbers_last, before=before)
         self._shown = shown.lines
+        tab.seen = page.nodes[: len(shown.lines)]
         return "\n".join((*lines, shown.text))
 
     async def picture(self) -> bytes | None:

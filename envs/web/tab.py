@@ -38,8 +38,10 @@ class Tab:
         """Tabs that this one is about to open."""
         self.numbers: dict[int, int] = {}
         """Chromium's numbers to those shown: from 1 on in the order in which elements were first seen."""
+        self.nodes: tuple[PageNode, ...] = ()
+        """What was in the window at the last look."""
         self.seen: tuple[PageNode, ...] = ()
-        """What was seen at the last look."""
+        """As much of it as the last text shows."""
         self._window = window
         self._document = 0
         self._busy: set[object] = set()
@@ -213,7 +215,7 @@ class Tab:
             self._document, self.numbers = document, {}
         for node in page.nodes:
             self.numbers.setdefault(node.backend, len(self.numbers) + 1)
-        self.seen = page.nodes
+        self.nodes = page.nodes
         return page
 
     async def draw(self, scale: float) -> bytes:

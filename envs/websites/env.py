@@ -128,9 +128,9 @@ class Websites(Env):
         parsed = parse(action)
         if isinstance(parsed, Stop):
             return self._finish(task, seat, parsed.answer, stopped=True)
-        other = label.mistaken(seat.surfer.seen) if label else None
-        if label and other:
-            text, status = MISTAKEN.format(number=label.number, is_there=other), Status.INVALID
+        there = seat.surfer.node(label.number) if label else None
+        if label and there and not label.fits(there):
+            text, status = MISTAKEN.format(number=label.number, is_there=there), Status.INVALID
         else:
             text, status = _perform(seat.surfer, parsed)
         if not self._left:

@@ -198,6 +198,10 @@ def _bare(words: set[str], known: set[str]) -> set[str]:
     return {word for word in words if word.strip(".:") in {other.strip(".:") for other in known}}
 
 
+LISTED = "craft 1 oak panel using 3 oak plank"
+"""The first crafting command of the task that is begun."""
+
+
 @pytest.mark.parametrize(
     ("actions", "status", "text"),
     [
@@ -220,8 +224,7 @@ def _bare(words: set[str], known: set[str]) -> set[str]:
         (
             ["craft 1 oak chair using 1 oak log"],
             Status.REFUSED,
-            "No crafting command here makes oak chair. Write one that is listed, such as: craft 1 oak panel using"
-            + " 3 oak plank",
+            f"No crafting command here makes oak chair. Write one that is listed, such as: {LISTED}",
         ),
         (
             ["get 1 oak log", "craft 1 oak plank using 1 oak log"],
@@ -237,7 +240,7 @@ def _bare(words: set[str], known: set[str]) -> set[str]:
         (
             ["craft 4 oak plank"],
             Status.INVALID,
-            "Write a crafting command as it is listed, such as: craft 1 oak panel using 3 oak plank",
+            f"Write a crafting command as it is listed, such as: {LISTED}",
         ),
         (
             ["get oak log"],

@@ -383,11 +383,8 @@ def test_what_names_no_element_is_left_as_it_is(text: str) -> None:
         *(("button", "Orders", False), ("link", "Order", False), ("", "Home", False)),
     ],
 )
-def test_a_label_must_be_that_of_the_number(role: str, name: str, is_right: bool) -> None:
-    seen = [(4, _node("link", "Home")), (5, _node("link", "Orders"))]
-    label = ElementLabel(number=5, role=role, name=name)
-    assert (label.mistaken(seen) is None) is is_right
-    assert ElementLabel(number=6, role="link", name="Orders").mistaken(seen) is None, "such an element is not shown"
+def test_a_label_must_fit_the_element(role: str, name: str, is_right: bool) -> None:
+    assert ElementLabel(number=5, role=role, name=name).fits(_node("link", "Orders")) is is_right
 
 
 def test_an_expert_names_elements_with_short_names() -> None:
