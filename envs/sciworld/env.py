@@ -88,7 +88,7 @@ class SciWorld(Env):
         if simulator is None or not self._left:
             raise EpisodeOver("sciworld has no episode under way: reset it first")
         self._left -= 1
-        command = " ".join(action.split())
+        command = _tidy_command(action)
         if not command or len(command) > _LONGEST_ACTION or not (command.isascii() and command.isprintable()):
             return self._answer(simulator, MALFORMED, Status.INVALID, over=False)
         if self._asked_back and not command.isdecimal():
@@ -177,6 +177,12 @@ class SciWorld(Env):
         yield self.spec.prompt
         yield from (UNKNOWN, MALFORMED, DONE, FAILED)
         yield (resources.files(__package__) / "data" / "words.txt").read_text("utf-8")
+
+
+def _tidy_command(action: str) -> str:
+    """A sentence's capital letter and full stop are no part of a command; the case of a name is."""
+    command = " ".join(action.split()).removesuffix(".").rstrip()
+    return command[:1].lower() + command[1:]
 
 
 def _name_room(seen: str) -> str:

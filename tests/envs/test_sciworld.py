@@ -206,6 +206,11 @@ def test_what_cannot_be_a_command_is_not_passed_on(env: SciWorld, action: str) -
 
 
 @heavy
+def test_a_command_may_be_written_as_a_sentence(env: SciWorld) -> None:
+    assert begun(env, "boil/0", "Look  around.") == begun(env, "boil/0", "look around")
+
+
+@heavy
 def test_an_unknown_command_is_told_as_such(env: SciWorld) -> None:
     step = begun(env, "boil/0", "fry the agent")
     assert (step.status, step.observation.text) == (Status.INVALID, UNKNOWN)
