@@ -16,7 +16,7 @@ from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Status, Step, parse_numbered
 from .java import Simulator, share_javas
 from .options import SIMPLIFICATIONS, SciWorldOptions
-from .tasks import GROUPS, PARTS, TASKS, ScienceTask
+from .tasks import GROUPS, HELD_OUT, PARTS, TASKS, ScienceTask
 from .texts import ASKED_BACK, DONE, FAILED, MALFORMED, PROMPT, TELEPORT, UNKNOWN, read_status, tidy_text
 
 __all__ = ["SPEC", "SciWorld", "create"]
@@ -28,7 +28,7 @@ SPEC = EnvSpec(
     name="sciworld",
     version="1",
     summary="carry out an experiment of primary-school science in a simulated house",
-    splits=(*PARTS, *FAMILIES),
+    splits=(*PARTS, HELD_OUT, *FAMILIES),
     prompt=PROMPT,
 )
 
@@ -62,11 +62,12 @@ class SciWorld(Env):
 
     def tasks(self, split: str) -> tuple[str, ...]:
         self.check_split(split)
-        part = split if split in PARTS else "test"
+        whole = (*PARTS, HELD_OUT)
+        part = split if split in whole else "test"
         wanted = [
             TASKS[name]
             for name in TASKS
-            if name in self._options.tasks and (split in PARTS or TASKS[name].group == split)
+            if name in self._options.tasks and (split in whole or TASKS[name].group == split)
         ]
         return tuple(f"{task.name}/{number}" for task in wanted for number in task.variations(part))
 

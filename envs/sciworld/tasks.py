@@ -11,11 +11,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 
-__all__ = ["DATA", "GROUPS", "PARTS", "TASKS", "ScienceTask", "format_spans", "parse_spans"]
+__all__ = ["DATA", "GROUPS", "HELD_OUT", "PARTS", "TASKS", "ScienceTask", "format_spans", "parse_spans"]
 
 DATA = resources.files(__package__) / "data" / "tasks.json"
 
 PARTS = ("train", "dev", "test")
+HELD_OUT = "held_out"
+"""Split of all that is not trained on."""
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "matter": ("boil", "melt", "freeze", "change-the-state-of-matter-of"),
@@ -65,7 +67,8 @@ class ScienceTask:
         return variation < self.parts["test"].stop and variation not in self.left_out
 
     def variations(self, part: str) -> tuple[int, ...]:
-        return tuple(number for number in self.parts[part] if number not in self.left_out)
+        parts = PARTS[1:] if part == HELD_OUT else (part,)
+        return tuple(number for each in parts for number in self.parts[each] if number not in self.left_out)
 
 
 def parse_spans(text: str) -> Iterator[int]:

@@ -35,6 +35,13 @@ def test_parts_are_those_of_the_simulators_authors() -> None:
     assert (boil["train"], boil["dev"], boil["test"]) == (range(14), range(14, 21), range(21, 30))
 
 
+def test_what_is_held_out_is_all_that_is_not_trained_on() -> None:
+    env = create({})
+    held_out = env.tasks("held_out")
+    assert sorted(held_out) == sorted((*env.tasks("dev"), *env.tasks("test")))
+    assert len(create({"tasks": ["find-non-living-thing"]}).tasks("held_out")) == 150
+
+
 def test_families_are_the_parts_of_test_that_belong_to_their_tasks() -> None:
     env = create({})
     for family in FAMILIES:
