@@ -15,7 +15,7 @@ from .hosting import open_copy
 from .task_files import read_templates
 from .tasks import SiteTask, TaskTemplate
 
-__all__ = ["HOSTS", "SITES", "describe_tasks", "list_tasks", "list_templates", "list_words"]
+__all__ = ["HOSTS", "SITES", "count_steps", "describe_tasks", "list_tasks", "list_templates", "list_words"]
 
 SITES: tuple[WebSite, ...] = (shop.SITE, forum.SITE, wiki.SITE, tracker.SITE)
 HOSTS: tuple[str, ...] = tuple(host for site in SITES for host in site.hosts)
@@ -46,6 +46,13 @@ def _number_tasks() -> Iterator[SiteTask]:
             name = f"{template.site}/{template.id}/{number}"
             is_last = 0 < number == len(template.variants) - 1
             yield SiteTask(id=name, template=template, values=values, held_out=held_out, is_last=is_last)
+
+
+@cache
+def count_steps() -> Mapping[str, int]:
+    """Actions of each task's path, and one to stop."""
+    before = {site.name: open_copy(site) for site in SITES}
+    return {name: len(task.path(before)) + 1 for name, task in list_tasks().items()}
 
 
 def describe_tasks() -> Iterator[str]:

@@ -18,7 +18,7 @@ from ..web.labels import split_label
 from ..web.session import Scene
 from ..web.texts import MALFORMED
 from ..web.tree import TreeWindow
-from .catalog import HOSTS, SITES, list_tasks, list_words
+from .catalog import HOSTS, SITES, count_steps, list_tasks, list_words
 from .checks import format_truth
 from .expert import walk_path
 from .hosting import HEADER, Hosting, SiteWorld
@@ -95,10 +95,14 @@ class Websites(Env):
     def tasks(self, split: str) -> tuple[str, ...]:
         if split not in self.spec.splits:
             raise UnknownSplit(f"websites has no split '{split[:40]}', only {', '.join(self.spec.splits)}")
+        longest, sites = self._options.solution_steps, set(self._options.sites)
+        lengths = count_steps() if longest else {}
         return tuple(
             task.id
             for task in list_tasks().values()
-            if task.is_in(split) and set(task.template.needs) <= set(self._options.sites)
+            if task.is_in(split)
+            and set(task.template.needs) <= sites
+            and (longest is None or lengths[task.id] <= longest)
         )
 
     def difficulty(self, task: str) -> str:

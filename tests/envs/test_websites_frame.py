@@ -458,6 +458,13 @@ def test_variants_of_known_templates_are_held_out() -> None:
     assert len(test) == len({task.rpartition("/")[0] for task in test}) > 100
 
 
+def test_tasks_can_be_chosen_by_the_length_of_their_solution() -> None:
+    all_of_them, short = create({}).tasks("test_variants"), create({"solution_steps": 3}).tasks("test_variants")
+    assert set(short) < set(all_of_them)
+    before = SiteWorld(SITES).outcome().before
+    assert {task for task in all_of_them if len(list_tasks()[task].path(before)) < 3} == set(short)
+
+
 def test_sites_can_be_chosen() -> None:
     env = create({"sites": ["wiki", "forum"]})
     assert {env.difficulty(task) for task in env.tasks("train")} <= {"wiki", "forum", SEVERAL}
