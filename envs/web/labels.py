@@ -9,43 +9,44 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from .actions import LONGEST
 from .tree import PageNode
 
 __all__ = ["ElementLabel", "format_label", "split_label"]
 
 _LONGEST = 60
 """Characters of a name that is worth repeating."""
+_QUOTES = str.maketrans(dict.fromkeys('"‘’“”', "'"))
 _LABELLED = re.compile(
-    r"\s*(?P<verb>click|hover|type|select)\s+(?:(?P<role>[a-z]+)\s*)?(?:'(?P<name>.*?)'\s*)?(?P<rest>\[(?P<number>[1-9][0-9]{0,5})\].*)",
+    r"\s*(?P<verb>click|hover|type|select)\s+(?P<label>(?:[a-z]+\s*)?'.*?'[^\[\]]*|[a-z]+\s*)"
+    r"(?P<rest>\[(?P<number>[1-9][0-9]{0,5})\].*)",
     re.IGNORECASE | re.DOTALL,
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ElementLabel:
-    """What an action says of the element with a number."""
+    """What an action says of the element with a number: its role, its name, both, or its whole line."""
 
     number: int
-    role: str
-    """Empty where only the name is given."""
-    name: str
-    """Empty where only the role is given."""
+    text: str
 
     def fits(self, node: PageNode) -> bool:
-        return _same(self.role, node.role) and _same(self.name, node.name)
+        name = f"'{node.name}'"
+        return _plain(self.text) in map(_plain, (node.role, name, f"{node.role} {name}", str(node)))
 
 
-def _same(said: str, there: str) -> bool:
-    return not said or " ".join(said.lower().split()) == " ".join(there.lower().split())
+def _plain(text: str) -> str:
+    return " ".join(text.translate(_QUOTES).casefold().split())
 
 
 def split_label(action: str) -> tuple[str, ElementLabel | None]:
     """Return an action without its label, and the label."""
-    found = _LABELLED.fullmatch(action)
-    role, name = (found["role"] or "", found["name"] or "") if found else ("", "")
-    if found is None or not (role or name):
+    found = _LABELLED.fullmatch(action.translate(_QUOTES)) if len(action) <= LONGEST else None
+    if found is None:
         return action, None
-    return f"{found['verb']} {found['rest']}", ElementLabel(number=int(found["number"]), role=role, name=name)
+    rest = action[found.start("rest") :]
+    return f"{found['verb']} {rest}", ElementLabel(int(found["number"]), action[slice(*found.span("label"))].strip())
 
 
 def format_label(node: PageNode, number: int) -> str:
