@@ -10,12 +10,13 @@ from pathlib import Path
 
 from . import forum, shop, tracker, wiki
 from .checks import format_truth
+from .framework.records import read_records
 from .framework.site import WebSite
 from .hosting import open_copy
 from .task_files import read_templates
 from .tasks import SiteTask, TaskTemplate
 
-__all__ = ["HOSTS", "SITES", "count_steps", "describe_tasks", "list_tasks", "list_templates", "list_words"]
+__all__ = ["HOSTS", "SITES", "describe_tasks", "list_drawn", "list_tasks", "list_templates", "list_words"]
 
 SITES: tuple[WebSite, ...] = (shop.SITE, forum.SITE, wiki.SITE, tracker.SITE)
 HOSTS: tuple[str, ...] = tuple(host for site in SITES for host in site.hosts)
@@ -24,6 +25,8 @@ _PARTS_OF: Mapping[str, Set[str]] = {"shop": {"shopping", "shopping_admin"}}
 """Where a site is more than the part of its name."""
 _EVERY = 5
 """One template of so many of a site is held out."""
+_DRAWN_EVERY = 4
+"""One variant of so many that a template draws is held out."""
 
 
 @cache  # the same for every instance
@@ -44,15 +47,27 @@ def _number_tasks() -> Iterator[SiteTask]:
         places[template.site] += 1
         for number, values in enumerate(template.variants):
             name = f"{template.site}/{template.id}/{number}"
-            is_last = 0 < number == len(template.variants) - 1
-            yield SiteTask(id=name, template=template, values=values, held_out=held_out, is_last=is_last)
+            yield SiteTask(id=name, template=template, values=values, held_out=held_out)
 
 
 @cache
-def count_steps() -> Mapping[str, int]:
-    """Actions of each task's path, and one to stop."""
+def list_drawn() -> Mapping[str, SiteTask]:
+    """Tasks with variants from the data, numbered after those that are written down; one of four is held out."""
+    return {task.id: task for task in _draw_tasks()}
+
+
+def _draw_tasks() -> Iterator[SiteTask]:
     before = {site.name: open_copy(site) for site in SITES}
-    return {name: len(task.path(before)) + 1 for name, task in list_tasks().items()}
+    for template in (each for each in list_templates() if each.drawn):
+        assert template.drawn is not None
+        rows = read_records(before[template.drawn.site].execute(template.drawn.sql))
+        names = {tuple(row) for row in rows}
+        if names != {tuple(template.variants[0])}:
+            raise ValueError(f"{template.id}: drawn variants must have the values {', '.join(template.variants[0])}")
+        for number, values in enumerate(row for row in rows if row not in template.variants):
+            name = f"{template.site}/{template.id}/{len(template.variants) + number}"
+            held_out = number % _DRAWN_EVERY == _DRAWN_EVERY // 2
+            yield SiteTask(id=name, template=template, values=values, held_out=held_out)
 
 
 def describe_tasks() -> Iterator[str]:
@@ -66,7 +81,8 @@ def describe_tasks() -> Iterator[str]:
 def list_words(parts: Set[str]) -> Iterator[str]:
     """Everything that the tasks about some parts say and expect, and all pages and data of their sites."""
     before = {site.name: open_copy(site) for site in SITES}
-    for task in (task for task in list_tasks().values() if set(task.template.needs) <= parts):
+    tasks = (*list_tasks().values(), *list_drawn().values())
+    for task in (task for task in tasks if set(task.template.needs) <= parts):
         truth = task.truth(before)
         yield f"{task.intent} {'' if truth is None else format_truth(truth)}"
     for site in (site for site in SITES if parts & _PARTS_OF.get(site.name, {site.name})):

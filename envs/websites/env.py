@@ -18,12 +18,12 @@ from ..web.labels import split_label
 from ..web.session import Scene
 from ..web.texts import MALFORMED
 from ..web.tree import TreeWindow
-from .catalog import HOSTS, SITES, count_steps, list_tasks, list_words
+from .catalog import HOSTS, SITES, list_drawn, list_tasks, list_words
 from .checks import format_truth
 from .expert import walk_path
 from .hosting import HEADER, Hosting, SiteWorld
 from .options import WebsitesOptions, read_options
-from .tasks import PARTS, VARIANTS, SiteTask
+from .tasks import DRAWN, PARTS, SiteTask
 from .texts import ENDED, FORMS, MISTAKEN, OPENING, PROMPT
 
 __all__ = ["SPEC", "Websites", "create"]
@@ -32,7 +32,7 @@ SPEC = EnvSpec(
     name="websites",
     version="1",
     summary="tasks on sites served on this machine: a shop and its desk, a forum, a wiki, a tracker of projects",
-    splits=("train", "test", *PARTS, *VARIANTS),
+    splits=("train", "test", *PARTS, *DRAWN),
     prompt=PROMPT,
     # a thread of its own only waits for the browser
     runs=Runs.THREAD,
@@ -95,14 +95,13 @@ class Websites(Env):
     def tasks(self, split: str) -> tuple[str, ...]:
         if split not in self.spec.splits:
             raise UnknownSplit(f"websites has no split '{split[:40]}', only {', '.join(self.spec.splits)}")
-        longest, sites = self._options.solution_steps, set(self._options.sites)
-        lengths = count_steps() if longest else {}
+        tasks = list_drawn() if split in DRAWN else list_tasks()
         return tuple(
             task.id
-            for task in list_tasks().values()
-            if task.is_in(split)
-            and set(task.template.needs) <= sites
-            and (longest is None or lengths[task.id] <= longest)
+            for task in tasks.values()
+            if task.held_out == (split not in ("train", "train_drawn"))
+            and split in ("train", "test", *DRAWN, task.template.site)
+            and set(task.template.needs) <= set(self._options.sites)
         )
 
     def difficulty(self, task: str) -> str:
@@ -204,7 +203,7 @@ class Websites(Env):
 
 
 def _find(task: str) -> SiteTask:
-    found = list_tasks().get(task)
+    found = list_tasks().get(task) or list_drawn().get(task)
     if found is None:
         raise UnknownTask(f"websites has no task '{task[:60]}'")
     return found

@@ -19,8 +19,6 @@ __all__ = ["WebsitesOptions", "read_options"]
 class WebsitesOptions:
     sites: tuple[str, ...] = PARTS
     """Tasks that need no others."""
-    solution_steps: int | None = None
-    """Tasks that take no more actions than this, the last `stop` counted and scrolling not; all if not given."""
     observation_tokens: int = 4096
     """Longest text of a page that is shown."""
     repeats: bool = True
@@ -67,7 +65,6 @@ def _hint(name: str, known: tuple[str, ...]) -> str:
 
 _READERS: Mapping[str, Callable[[Json], object]] = {
     "sites": _sites,
-    "solution_steps": partial(_whole, "solution_steps", 1, 1000),
     "observation_tokens": partial(_whole, "observation_tokens", 1, 1_000_000),
     "repeats": partial(_flag, "repeats"),
     "max_steps": partial(_whole, "max_steps", 1, 1000),

@@ -1,9 +1,10 @@
 """Read the tasks of a `tasks.yaml` as templates; a mistake there is an error that names its place.
 
 A file has for each task its `intent`, `variants` and `path`, and what is right: an `answer` (or several `answers`), a
-`url`, `changes`. SQL names values and facts after colons, texts name them in braces. `changes` are rows: in an `edited`
-one the columns that begin with `new_` have the new values, and the others say which row it is; of a column `words_text`
-only the words count. A line of a `path` is an action, or the name of `steps` that several tasks share.
+`url`, `changes`. More variants may be `drawn`, a row of SQL for each. SQL names values and facts after colons, texts
+name them in braces. `changes` are rows: in an `edited` one the columns that begin with `new_` have the new values, and
+the others say which row it is; of a column `words_text` only the words count. A line of a `path` is an action, or the
+name of `steps` that several tasks share.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _TASK_MAY: _Keys = {
     "needs": list,
     "start": str,
     "variants": list,
+    "drawn": str,
     "facts": dict,
     "answer": str,
     "answers": str,
@@ -97,6 +99,7 @@ class _Reader:
             needs=tuple(raw.get("needs", (self._site,))),
             intent=raw["intent"],
             variants=tuple(variants),
+            drawn=self._read_own_query(raw["drawn"]) if "drawn" in raw else None,
             start=raw.get("start", self._start),
             facts={**self._facts, **facts},
             path=self._read_path(raw["path"]),

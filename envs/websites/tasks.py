@@ -13,10 +13,10 @@ from .outcomes import ExpectedChange, ExpectedChanges, is_just
 from .paths import PathAction
 
 __all__ = [
+    "DRAWN",
     "NEW",
     "PARTS",
     "SEVERAL",
-    "VARIANTS",
     "WORDS",
     "ChangeKind",
     "ForEach",
@@ -30,8 +30,8 @@ __all__ = [
 
 PARTS = ("shopping", "shopping_admin", "forum", "wiki", "tracker")
 """What a task can be about."""
-VARIANTS = ("train_variants", "test_variants")
-"""Splits of every template, with its last variant held out."""
+DRAWN = ("train_drawn", "test_drawn")
+"""Splits of variants that are drawn from the data."""
 SEVERAL = "several"
 """Where it is about more than one of them."""
 NEW = "new_"
@@ -91,6 +91,8 @@ class TaskTemplate:
     intent: str
     """With values in braces: `How many orders does {customer} have?`"""
     variants: tuple[VariantValues, ...]
+    drawn: Query | None
+    """More variants: a row for each, of the same values."""
     start: str
     """The address where it begins, with values in braces."""
     facts: Mapping[str, Query]
@@ -115,14 +117,7 @@ class SiteTask:
     template: TaskTemplate
     values: VariantValues
     held_out: bool
-    """With its whole template."""
-    is_last: bool
-    """Of several variants of its template."""
-
-    def is_in(self, split: str) -> bool:
-        if split in VARIANTS:
-            return self.is_last == (split == "test_variants")
-        return self.held_out == (split != "train") and split in ("train", "test", self.template.site)
+    """With its whole template, or as one of its drawn variants."""
 
     @property
     def intent(self) -> str:
