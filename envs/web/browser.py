@@ -80,7 +80,7 @@ class Surfer:
         return tuple((tab.numbers[node.backend], node) for node in tab.seen)
 
     def node(self, number: int) -> PageNode | None:
-        """The element with a number, also where it was left out of the last observation."""
+        """The element with a number, even if the last observation left it out."""
         tab = self.visit.tab
         return next((node for node in tab.nodes if tab.numbers[node.backend] == number), None)
 

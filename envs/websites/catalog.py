@@ -58,8 +58,9 @@ def list_drawn() -> Mapping[str, SiteTask]:
 
 def _draw_tasks() -> Iterator[SiteTask]:
     before = {site.name: open_copy(site) for site in SITES}
-    for template in (each for each in list_templates() if each.drawn):
-        assert template.drawn is not None
+    for template in list_templates():
+        if template.drawn is None:
+            continue
         rows = read_records(before[template.drawn.site].execute(template.drawn.sql))
         names = {tuple(row) for row in rows}
         if names != {tuple(template.variants[0])}:
