@@ -87,8 +87,15 @@ def list_words(parts: Set[str]) -> Iterator[str]:
         truth = task.truth(before)
         yield f"{task.intent} {'' if truth is None else format_truth(truth)}"
     for site in (site for site in SITES if parts & _PARTS_OF.get(site.name, {site.name})):
-        yield from (re.sub(r"<[^>]*>|{[^}]*}", " ", file.read_text("utf-8")) for file in site.templates.glob("*.html"))
+        yield from (_read_template(file.read_text("utf-8")) for file in sorted(site.templates.glob("*.html")))
         db = before[site.name]
         tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         for (table,) in tables:
             yield from (" ".join(map(str, row)) for row in db.execute(f'SELECT * FROM "{table}"'))
+
+
+def _read_template(text: str) -> str:
+    """What pages of a template may say: its text, the labels in its tags, the strings in its expressions."""
+    labels = re.findall(r'(?:aria-label|placeholder)="([^"]*)"', text)
+    strings = (string for part in re.findall(r"{[^}]*}", text) for string in re.findall(r"'[^']*'|\"[^\"]*\"", part))
+    return " ".join((re.sub(r"<[^>]*>|{[^}]*}", " ", text), *labels, *strings))

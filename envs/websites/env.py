@@ -17,7 +17,7 @@ from ..web.browser import Surfer
 from ..web.labels import split_label
 from ..web.session import Scene
 from ..web.texts import MALFORMED
-from ..web.tree import TreeWindow
+from ..web.tree import ROLES, TreeWindow
 from .catalog import HOSTS, SITES, list_drawn, list_tasks, list_words
 from .checks import format_truth
 from .expert import walk_path
@@ -196,6 +196,7 @@ class Websites(Env):
     def corpus(self) -> Iterator[str]:
         """The prompt, and every word of the tasks and of the sites' data and pages."""
         yield PROMPT
+        yield " ".join(sorted(ROLES))
         yield ENDED
         yield from (text.format(forms=FORMS) for text in MALFORMED.values())
         yield " ".join(f"[{number}]" for number in range(1, 200))
