@@ -7,8 +7,9 @@ import argparse
 import json
 import os
 import re
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from pathlib import Path
@@ -91,15 +92,28 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
     named = list_variables(variant.plan)
     prepare_process(exam.plan, shell.environ)
-    result = _evaluate(exam, shell)
-    _show(result, exam, shell)
-    written = redact(_format_json(arguments.target, exam, result), shell.environ, named)
-    if output is not None:
-        write_atomically(output, written)
-        shell.out.write(f"wrote {arguments.output}\n")
-    if saved is not None:
-        _save_episodes(saved, result, exam, written)
-        shell.out.write(f"wrote {arguments.episodes}\n")
+    published = False
+    lock = threading.Lock()
+
+    def publish(result: _Result) -> None:
+        """Show and write what was played, once: by whoever ends this evaluation."""
+        nonlocal published
+        with lock:
+            if published:
+                return
+            published = True
+            _show(result, exam, shell)
+            written = redact(_format_json(arguments.target, exam, result), shell.environ, named)
+            if output is not None:
+                write_atomically(output, written)
+                shell.out.write(f"wrote {arguments.output}\n")
+            if saved is not None:
+                _save_episodes(saved, result, exam, written)
+                shell.out.write(f"wrote {arguments.episodes}\n")
+            shell.out.flush()
+
+    result = _evaluate(exam, shell, publish)
+    publish(result)
     return Exit.INTERRUPTED if result.row is None else Exit.RIGHT
 
 
@@ -180,13 +194,18 @@ class _Result:
     """Episodes of plays that were begun and not finished."""
 
 
-def _evaluate(exam: _Exam, shell: Shell) -> _Result:
+def _evaluate(exam: _Exam, shell: Shell, publish: Callable[[_Result], None]) -> _Result:
+    """Play; `publish` is called only where an interrupted evaluation takes too long to end."""
     from ..runtime.evaluate_checkpoint import evaluate_checkpoint
     from ..runtime.interrupts import StopSignal, handle_signals
     from .invocation.eval_progress import EvalProgress
 
     progress = EvalProgress(shell.err, time.perf_counter)
-    with handle_signals(StopSignal(), progress.note):
+
+    def played() -> _Result:
+        return _Result(row=None, plays=progress.plays, missing=progress.missing)
+
+    with handle_signals(StopSignal(), progress.note, before_exit=lambda: publish(played())):
         try:
             evaluation = evaluate_checkpoint(
                 exam.plan,
@@ -199,7 +218,7 @@ def _evaluate(exam: _Exam, shell: Shell) -> _Result:
             )
             return _Result(row=evaluation.row, plays=evaluation.plays)
         except KeyboardInterrupt:
-            return _Result(row=None, plays=progress.plays, missing=progress.missing)
+            return played()
         finally:
             progress.close()
 

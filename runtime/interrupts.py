@@ -44,11 +44,15 @@ def handle_signals(
     stop: StopSignal,
     note: Callable[[str], None],
     *,
+    before_exit: Callable[[], None] = lambda: None,
     exit_now: Callable[[int], None] = os._exit,
     closing_s: float = _CLOSING_S,
     repeated_s: float = _REPEATED_S,
 ) -> Iterator[None]:
-    """Handle SIGINT and SIGTERM for as long as the run lasts, its start and its summary included."""
+    """Handle SIGINT and SIGTERM for as long as the run lasts, its start and its summary included.
+
+    `before_exit` is called from a thread, when the run has not ended by itself within `closing_s`.
+    """
     terminated = -math.inf
 
     def handle(number: int, frame: object) -> None:
@@ -62,7 +66,7 @@ def handle_signals(
         elif stop.wanted or stop.loop is None:
             stop.ending = True
             _silence_tracebacks()
-            threading.Thread(target=_exit_after, args=(closing_s, exit_now), daemon=True).start()
+            threading.Thread(target=_exit_after, args=(closing_s, before_exit, exit_now), daemon=True).start()
             raise KeyboardInterrupt
         else:
             stop.wanted = True
@@ -77,9 +81,12 @@ def handle_signals(
             signal.signal(each, handler)
 
 
-def _exit_after(seconds: float, exit_now: Callable[[int], None]) -> None:
+def _exit_after(seconds: float, before_exit: Callable[[], None], exit_now: Callable[[int], None]) -> None:
     time.sleep(seconds)
-    exit_now(_EXIT_CODE)
+    try:
+        before_exit()
+    finally:
+        exit_now(_EXIT_CODE)
 
 
 def _silence_tracebacks() -> None:

@@ -102,6 +102,7 @@ class Websites(Env):
             if task.held_out == (split not in ("train", "train_drawn"))
             and split in ("train", "test", *DRAWN, task.template.site)
             and set(task.template.needs) <= set(self._options.sites)
+            and (not self._options.templates or task.id.rpartition("/")[0] in self._options.templates)
         )
 
     def difficulty(self, task: str) -> str:

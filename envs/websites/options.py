@@ -10,15 +10,21 @@ from typing import Any
 
 from ..errors import BadOption
 from ..protocol import Json
+from .catalog import list_templates
 from .tasks import PARTS
 
 __all__ = ["WebsitesOptions", "read_options"]
+
+_MOST_NAMED = 8
+"""Names in a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebsitesOptions:
     sites: tuple[str, ...] = PARTS
     """Tasks that need no others."""
+    templates: tuple[str, ...] = ()
+    """Only tasks of these templates, such as `forum/block`; of all where none is named."""
     observation_tokens: int = 4096
     """Longest text of a page that is shown."""
     repeats: bool = True
@@ -37,12 +43,17 @@ def read_options(options: Mapping[str, Json]) -> WebsitesOptions:
     return WebsitesOptions(**read)
 
 
-def _sites(value: Json) -> tuple[str, ...]:
+def _template_names() -> tuple[str, ...]:
+    return tuple(f"{template.site}/{template.id}" for template in list_templates())
+
+
+def _names(option: str, what: str, list_known: Callable[[], tuple[str, ...]], value: Json) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not value or len(set(map(str, value))) != len(value):
-        raise BadOption("websites option 'sites' must list different sites")
+        raise BadOption(f"websites option '{option}' must list different {what}s")
+    known = list_known()
     for name in value:
-        if name not in PARTS:
-            raise BadOption(f"websites has no site '{str(name)[:40]}'{_hint(str(name), PARTS)}")
+        if name not in known:
+            raise BadOption(f"websites has no {what} '{str(name)[:40]}'{_hint(str(name), known)}")
     return tuple(map(str, value))
 
 
@@ -60,11 +71,15 @@ def _flag(option: str, value: Json) -> bool:
 
 def _hint(name: str, known: tuple[str, ...]) -> str:
     close = get_close_matches(name, known, n=1)
-    return f"; did you mean '{close[0]}'?" if close else f"; expected one of {', '.join(known)}"
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
+    return f"; expected one of {', '.join(known[:_MOST_NAMED])}{more}"
 
 
 _READERS: Mapping[str, Callable[[Json], object]] = {
-    "sites": _sites,
+    "sites": partial(_names, "sites", "site", lambda: PARTS),
+    "templates": partial(_names, "templates", "template", _template_names),
     "observation_tokens": partial(_whole, "observation_tokens", 1, 1_000_000),
     "repeats": partial(_flag, "repeats"),
     "max_steps": partial(_whole, "max_steps", 1, 1000),

@@ -470,6 +470,12 @@ def test_sites_can_be_chosen() -> None:
 # --- the environment, without a browser ----------------------------------------------------------------------------
 
 
+def test_only_tasks_of_the_templates_that_are_asked_for_are_given() -> None:
+    chosen = create({"templates": ["tracker/star", "forum/block"]})
+    assert {name.rpartition("/")[0] for name in chosen.tasks("train_drawn")} == {"tracker/star", "forum/block"}
+    assert chosen.tasks("wiki") == ()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -477,6 +483,8 @@ def test_sites_can_be_chosen() -> None:
         ({"sites": ["wikki"]}, "did you mean 'wiki'"),
         ({"sites": []}, "must list different sites"),
         ({"sites": ["wiki", "wiki"]}, "must list different sites"),
+        ({"templates": ["forum/blok"]}, "no template 'forum/blok'; did you mean 'forum/block'"),
+        ({"templates": ["zzz"]}, "no template 'zzz'; expected one of shopping/.* more"),
         ({"max_steps": 0}, "from 1 to 1000"),
         ({"observation_tokens": True}, "whole number"),
     ],

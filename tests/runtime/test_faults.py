@@ -528,14 +528,18 @@ def test_an_interrupt_that_a_library_swallows_still_ends_the_process() -> None:
         codes.append(code)
         over.set()
 
-    with handle_signals(StopSignal(), print, exit_now=exit_now, closing_s=0.05):
+    def before_exit() -> None:
+        codes.append(0)
+        raise OSError("no space")
+
+    with handle_signals(StopSignal(), print, before_exit=before_exit, exit_now=exit_now, closing_s=0.05):
         try:
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(30)
         except KeyboardInterrupt:
             pass
         assert over.wait(10)
-    assert codes == [130]
+    assert codes == [0, 130]
 
 
 def test_a_run_that_is_asked_to_stop_finishes_its_step_saves_and_goes_on_as_if_it_had_not(new_run: Any) -> None:
