@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import subprocess
 import sys
@@ -474,6 +475,12 @@ def test_only_tasks_of_the_templates_that_are_asked_for_are_given() -> None:
     chosen = create({"templates": ["tracker/star", "forum/block"]})
     assert {name.rpartition("/")[0] for name in chosen.tasks("train_drawn")} == {"tracker/star", "forum/block"}
     assert chosen.tasks("wiki") == ()
+
+
+def test_a_recipe_may_name_every_template_and_no_other() -> None:
+    manifest = json.loads((Path(sys.modules[create.__module__].__file__ or "").parent / "env.json").read_text())
+    named = manifest["options"]["templates"]["items"]["enum"]
+    assert named == [f"{each.site}/{each.id}" for each in list_templates()]
 
 
 @pytest.mark.parametrize(
