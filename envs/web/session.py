@@ -208,10 +208,15 @@ class Visit:
         self.said.clear()
         if scene.headed:
             lines.append(await self._heading())
+        if tab.passed != page.nodes[: len(tab.passed)] or len(tab.passed) == len(page.nodes):
+            tab.passed = ()
         before = () if scene.repeats else self._shown
-        shown = format_page(page, tab.numbers, scene.tokens, numbers_last=scene.numbers_last, before=before)
-        self._shown = shown.lines
-        tab.seen = page.nodes[: len(shown.lines)]
+        skipped = len(tab.passed)
+        shown = format_page(
+            page, tab.numbers, scene.tokens, numbers_last=scene.numbers_last, before=before, skipped=skipped
+        )
+        self._shown = (*self._shown, *shown.lines) if skipped else shown.lines
+        tab.seen, tab.is_cut = page.nodes[: skipped + len(shown.lines)], shown.is_cut
         return "\n".join((*lines, shown.text))
 
     async def picture(self) -> bytes | None:
@@ -329,7 +334,13 @@ class Visit:
         backend = None
         if action.element is not None and (backend := self.tab.backend(action.element)) is None:
             return _refuse(BrowserTexts.NO_ELEMENT, number=action.element)
-        moved = await self.tab.ask(SCROLL, backend, action.down)
+        tab = self.tab
+        if backend is None and (tab.is_cut if action.down else tab.passed):
+            # the rest of what is in the window comes before what is further down
+            tab.passed, tab.is_cut = tab.seen if action.down else (), False
+            return _DONE
+        tab.passed = ()
+        moved = await tab.ask(SCROLL, backend, action.down)
         return _DONE if moved else _refuse(BrowserTexts.NOT_SCROLLED)
 
     async def _go_to(self, action: GoTo) -> ActionReply:

@@ -41,7 +41,11 @@ class Tab:
         self.nodes: tuple[PageNode, ...] = ()
         """What was in the window at the last look."""
         self.seen: tuple[PageNode, ...] = ()
-        """As much of it as the last text shows."""
+        """As much of it as texts have shown."""
+        self.passed: tuple[PageNode, ...] = ()
+        """As much of it as the next text leaves out, because texts before it have shown it."""
+        self.is_cut = False
+        """Whether the last text had no room for all of it."""
         self._window = window
         self._document = 0
         self._busy: set[object] = set()

@@ -132,6 +132,8 @@ class PageText:
     text: str
     lines: tuple[str, ...]
     """Of all elements that it shows or refers to."""
+    is_cut: bool
+    """Whether lines after these did not fit."""
 
 
 def format_page(
@@ -141,25 +143,27 @@ def format_page(
     *,
     numbers_last: bool = False,
     before: Sequence[str] = (),
+    skipped: int = 0,
 ) -> PageText:
-    """Format one line for each node, cut at about `tokens` tokens with a note that says so.
+    """Format one line for each node after the first `skipped`, as many as take about `tokens` tokens, at least one;
+    a note says where there is more.
 
     Lines that stand in `before`, one after another, are not repeated: the first and the last number stand for them.
     """
     form = "{indent}{node} [{number}]" if numbers_last else "{indent}[{number}] {node}"
-    lines = [form.format(indent=" " * node.depth, node=node, number=numbers[node.backend]) for node in page.nodes]
+    nodes = page.nodes[skipped:]
+    lines = [form.format(indent=" " * node.depth, node=node, number=numbers[node.backend]) for node in nodes]
     parts = [([line], line) for line in lines]
     for first, size in reversed(_find_repeated(lines, before)):
-        ends = [numbers[page.nodes[at].backend] for at in (first, first + size - 1)]
+        ends = [numbers[nodes[at].backend] for at in (first, first + size - 1)]
         parts[first : first + size] = [(lines[first : first + size], "(as before: [{}] to [{}])".format(*ends))]
-    parts = parts[: _count_kept([text for _, text in parts], tokens)]
+    parts = parts[: max(1, _count_kept([text for _, text in parts], tokens))]
     kept = [line for covered, _ in parts for line in covered]
-    left = len(lines) - len(kept)
-    more = [f"({left} more lines are not shown)"] if left else []
-    ways = [way for way, there in (("above", page.above), ("below", page.below)) if there]
+    is_cut = len(kept) < len(lines)
+    ways = [way for way, there in (("above", page.above or skipped), ("below", page.below or is_cut)) if there]
     scroll = [f"(there is more {' and '.join(ways)})"] if ways else []
     texts = [text for _, text in parts]
-    return PageText("\n".join((*texts, *more, *scroll)) or "(the page is empty)", tuple(kept))
+    return PageText("\n".join((*texts, *scroll)) or "(the page is empty)", tuple(kept), is_cut=is_cut)
 
 
 def _find_repeated(lines: Sequence[str], before: Sequence[str]) -> list[tuple[int, int]]:

@@ -272,6 +272,27 @@ def test_scrolling_shows_what_was_below_until_there_is_no_more(surfer: Surfer, s
     assert "paragraph 199'" in surfer.see()
 
 
+def test_what_is_in_the_window_but_had_no_room_comes_before_what_is_below_it(surfer: Surfer, site: Site) -> None:
+    def lines(page: str) -> list[str]:
+        return page.splitlines()[2:-1]  # without title, address and the note at the end
+
+    window = lines(begin(surfer, site, "/long"))
+    first = begin(surfer, site, "/long", tokens=60)
+    found = lines(first)
+    while len(found) < len(window):
+        do(surfer, "scroll [down]")
+        page = surfer.see()
+        assert page.endswith("(there is more above and below)")
+        found += lines(page)
+    assert found == window
+    assert len(lines(first)) < len(window)
+    do(surfer, "scroll [up]")
+    assert surfer.see() == first
+    while "paragraph 199'" not in page:
+        assert do(surfer, "scroll [down]").status is Status.OK
+        page = surfer.see()
+
+
 def test_keys_points_and_the_mouse_reach_the_page(surfer: Surfer, site: Site) -> None:
     page = begin(surfer, site, "/form")
     box = number(page, "text 'box'")

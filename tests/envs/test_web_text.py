@@ -206,10 +206,13 @@ def test_an_element_has_its_number_role_name_and_state() -> None:
     ]
 
 
+def _named(lines: str) -> tuple[PageNode, ...]:
+    return tuple(PageNode(depth=0, backend=ord(line) - 96, role="text", name=line) for line in lines)
+
+
 def _text(lines: str, before: str = "", tokens: int = 1000) -> tuple[str, tuple[str, ...]]:
     """Lines named by a letter each, numbered by its place in the alphabet, and those of the page before."""
-    nodes = tuple(PageNode(depth=0, backend=ord(line) - 96, role="text", name=line) for line in lines)
-    page = SeenPage(nodes=nodes, above=False, below=False)
+    page = SeenPage(nodes=_named(lines), above=False, below=False)
     known = [f"text '{line}' [{ord(line) - 96}]" for line in before]
     shown = format_page(page, {number: number for number in range(1, 27)}, tokens, numbers_last=True, before=known)
     return shown.text, tuple(re.findall("'(.)'", "".join(shown.lines)))
@@ -233,10 +236,20 @@ def test_lines_of_the_page_before_are_not_repeated(lines: str, before: str, text
 
 def test_lines_that_were_cut_were_not_shown() -> None:
     text, shown = _text("abcdef", tokens=24)
-    assert (text.splitlines()[-1], shown) == ("(3 more lines are not shown)", ("a", "b", "c"))
+    assert (text.splitlines()[-1], shown) == ("(there is more below)", ("a", "b", "c"))
     text, shown = _text("abcdef", "abc", tokens=24)
     assert text.splitlines()[0] == "(as before: [1] to [3])"
     assert shown == ("a", "b", "c", "d"), "what is not repeated leaves room for more"
+
+
+def test_a_cut_page_goes_on_where_it_was_cut() -> None:
+    page = SeenPage(nodes=_named("abcdef"), above=False, below=False)
+    numbers = {number: number for number in range(1, 27)}
+    assert format_page(page, numbers, 24, skipped=3).text.splitlines() == [
+        *("[4] text 'd'", "[5] text 'e'", "[6] text 'f'"),
+        "(there is more above)",
+    ]
+    assert format_page(page, numbers, 1, skipped=1).text == "[2] text 'b'\n(there is more above and below)"
 
 
 def test_a_text_that_a_name_has_said_is_not_said_again() -> None:
@@ -322,7 +335,7 @@ def test_a_page_too_long_is_cut_at_a_line_and_says_so() -> None:
     for number in range(50):
         page.say(f"line {number}")
     lines = page.text(tokens=100).splitlines()
-    assert lines[-1] == f"({51 - len(lines)} more lines are not shown)"
+    assert lines[-1] == "(there is more below)"
     assert sum(map(estimate_tokens, lines[:-1])) <= 100
 
 
