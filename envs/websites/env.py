@@ -24,7 +24,7 @@ from .expert import walk_path
 from .hosting import HEADER, Hosting, SiteWorld
 from .options import WebsitesOptions, read_options
 from .tasks import DRAWN, PARTS, SiteTask
-from .texts import ENDED, FORMS, MISTAKEN, OPENING, PROMPT
+from .texts import ENDED, FORMS, MISTAKEN, OPENING, PROMPT, REMINDER
 
 __all__ = ["SPEC", "Websites", "create"]
 
@@ -118,7 +118,12 @@ class Websites(Env):
             self._seat = _Seat()
         self._seat.begin(found, seed, self._options)
         self._task, self._left = found, self._options.max_steps
-        return self._observe(self._seat.surfer, OPENING.format(intent=found.intent, page=self._seat.surfer.see()))
+        page = self._seat.surfer.see()
+        text = self._remind(found, page) if self._options.remind else OPENING.format(intent=found.intent, page=page)
+        return self._observe(self._seat.surfer, text)
+
+    def _remind(self, task: SiteTask, text: str) -> str:
+        return REMINDER.format(intent=task.intent, page=text) if self._options.remind else text
 
     def _observe(self, surfer: Surfer, text: str) -> Observation:
         return Observation(text=text, picture=surfer.picture() if self._options.screenshots else None)
@@ -139,7 +144,7 @@ class Websites(Env):
             text, status = _perform(seat.surfer, parsed)
         if not self._left:
             return self._finish(task, seat, "", stopped=False, status=status)
-        return Step(observation=self._observe(seat.surfer, text), status=status)
+        return Step(observation=self._observe(seat.surfer, self._remind(task, text)), status=status)
 
     def _finish(self, task: SiteTask, seat: _Seat, answer: str, *, stopped: bool, status: Status = Status.OK) -> Step:
         """End the episode, however it came to its end, and score what holds."""

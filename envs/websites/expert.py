@@ -31,7 +31,10 @@ class _Walker:
 
     def do(self, action: PathAction) -> None:
         element = [] if action.element is None else [self._find(action.element)]
-        self._give(" ".join((action.verb, *element, *(f"[{argument}]" for argument in action.arguments))))
+        arguments = action.arguments
+        if action.verb == "type" and arguments[-1:] == ("1",):
+            arguments = arguments[:-1]  # Enter is what follows anyway
+        self._give(" ".join((action.verb, *element, *(f"[{argument}]" for argument in arguments))))
 
     def _give(self, action: str) -> None:
         step = self._act(action)
@@ -51,9 +54,9 @@ class _Walker:
         return format_label(self._known[found], found)
 
     def _is_more(self, where: str) -> bool:
-        """Whether the last line of the page says that there is more in this direction."""
-        last = self._page.rsplit("\n", 1)[-1]
-        return last.startswith("(there is more") and where in last
+        """Whether the end of the page says that there is more in this direction."""
+        ends = self._page.rsplit("\n", 2)[1:]  # the task may stand below
+        return any(line.startswith("(there is more") and where in line for line in ends)
 
     def _in_view(self, wanted: Element) -> int | None:
         seen = self._look()

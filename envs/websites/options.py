@@ -29,6 +29,8 @@ class WebsitesOptions:
     """Longest text of a page that is shown."""
     repeats: bool = True
     """Whether lines that the last page had too, such as a site's navigation, are shown again."""
+    remind: bool = False
+    """Whether the task stands under each page, in place of once above the first."""
     max_steps: int = 30
     """Most actions in one episode."""
     screenshots: bool = False
@@ -82,6 +84,7 @@ _READERS: Mapping[str, Callable[[Json], object]] = {
     "templates": partial(_names, "templates", "template", _template_names),
     "observation_tokens": partial(_whole, "observation_tokens", 1, 1_000_000),
     "repeats": partial(_flag, "repeats"),
+    "remind": partial(_flag, "remind"),
     "max_steps": partial(_whole, "max_steps", 1, 1000),
     "screenshots": partial(_flag, "screenshots"),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ENDED", "FORMS", "MISTAKEN", "OPENING", "PROMPT"]
+__all__ = ["ENDED", "FORMS", "MISTAKEN", "OPENING", "PROMPT", "REMINDER"]
 
 FORMS = (
     "click [3], type [3] [words], select [3] [option], hover [3], press [Enter], scroll [down], goto [address],"
@@ -27,5 +27,6 @@ stop [answer] - when you are done; the answer if one was asked for (just the wor
 between them), or N/A where the task cannot be done"""
 
 OPENING = "Task: {intent}\n{page}"
+REMINDER = "{page}\nTask: {intent}"
 MISTAKEN = "[{number}] is {is_there}. Name an element together with the number at the end of its own line."
 ENDED = "That was the end."
