@@ -15,7 +15,17 @@ from typing import Any
 
 from .colours import name_colour
 
-__all__ = ["ROLES", "STYLES", "Box", "PageNode", "SeenPage", "TreeWindow", "estimate_tokens", "format_page", "read_page"]
+__all__ = [
+    "ROLES",
+    "STYLES",
+    "Box",
+    "PageNode",
+    "SeenPage",
+    "TreeWindow",
+    "estimate_tokens",
+    "format_page",
+    "read_page",
+]
 
 STYLES = ("fill", "stroke", "background-color", "color", "cursor")
 """Computed styles that the snapshot must have, in this order."""
@@ -58,7 +68,9 @@ _SAYS = {
     "Iframe": "frame",
 }
 _SHAPES = frozenset(("circle", "ellipse", "line", "path", "polygon", "polyline", "rect"))
-ROLES = frozenset({"box", "heading", "text", *_SHAPES, *(_SAYS.get(role, role) for role in _ACTABLE | _TELLING | _HOLDING)})
+ROLES = frozenset(
+    {"box", "heading", "text", *_SHAPES, *(_SAYS.get(role, role) for role in _ACTABLE | _TELLING | _HOLDING)}
+)
 """The first word of every line of a page."""
 _TEXT_NODE = 3
 

@@ -21,6 +21,7 @@ from agym.envs.conformance import Subject, run_checks
 from agym.envs.errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.protocol import Deadlines, Json, Status
 from agym.envs.registry import factory
+from agym.envs.web.tree import estimate_tokens
 from agym.envs.websites import Websites, create
 from agym.envs.websites.catalog import HOSTS, SITES, describe_tasks, list_drawn, list_tasks, list_templates
 from agym.envs.websites.checks import NOT_POSSIBLE, Databases, format_truth, is_at, is_right_answer
@@ -563,6 +564,19 @@ def test_an_episode_begins_with_its_task_and_page(env: Websites) -> None:
     assert first.startswith("Task: How many people live in Oxmere? Answer as the wiki has it.\nPage: ")
     assert "Address: http://wiki.test/\n" in first
     assert env.reset("wiki/fact/0", 1).text == first
+
+
+@browses
+def test_tasks_are_solved_by_pages_in_pieces_with_the_task_under_each() -> None:
+    env = create({"observation_tokens": 160, "repeats": False, "remind": True})
+    for name in (*env.tasks("train_drawn")[::30], *env.tasks("test_drawn")[::30]):
+        actions = env.expert(name, 0)
+        assert actions is not None, name
+        texts = [env.reset(name, 0).text, *(env.step(action).observation.text for action in actions[:-1])]
+        assert {text.splitlines()[-1] for text in texts} == {f"Task: {list_drawn()[name].intent}"}
+        assert all(text.startswith("Page: ") for text in texts)
+        assert max(map(estimate_tokens, "".join(texts).split("Page: "))) < 260
+    env.close()
 
 
 @browses
