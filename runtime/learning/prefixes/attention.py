@@ -5,9 +5,9 @@ squares, one per node, and full rectangles: all descendants of a node, which sta
 its tokens. Each part is a call of the fused kernel; parts are joined by their log-sums. Given the joined output and
 log-sum, the kernel's backward pass yields each part's share of the gradients. This is a CPU's way; `varlen` is a GPU's.
 
-Half precision is widened in the forward pass, so that parts are rounded once, when they are joined. In the backward pass
-it is where the CPU has no products of bf16. Where it has, the kernel takes .65 to .8 of the time for nodes of 500 tokens
-and more; parts of the gradients are added up in fp32.
+Half precision is widened in the forward pass, so that parts are rounded once, when they are joined. In the backward
+pass it is where the CPU has no products of bf16. Where it has, the kernel takes .65 to .8 of the time for nodes of 500
+tokens and more; parts of the gradients are added up in fp32.
 
 Shapes: T tokens of a row, H heads, E width of a head, B nodes of a block, L tokens of its longest.
 """
