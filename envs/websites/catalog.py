@@ -16,7 +16,16 @@ from .hosting import open_copy
 from .task_files import read_templates
 from .tasks import SiteTask, TaskTemplate
 
-__all__ = ["HOSTS", "SITES", "describe_tasks", "list_drawn", "list_tasks", "list_templates", "list_words"]
+__all__ = [
+    "HOSTS",
+    "SITES",
+    "describe_tasks",
+    "list_drawn",
+    "list_tasks",
+    "list_template_names",
+    "list_templates",
+    "list_words",
+]
 
 SITES: tuple[WebSite, ...] = (shop.SITE, forum.SITE, wiki.SITE, tracker.SITE)
 HOSTS: tuple[str, ...] = tuple(host for site in SITES for host in site.hosts)
@@ -33,6 +42,10 @@ _DRAWN_EVERY = 4
 def list_templates() -> tuple[TaskTemplate, ...]:
     folder = Path(__file__).parent
     return tuple(template for name in _FILES for template in read_templates(folder / f"{name}.yaml"))
+
+
+def list_template_names() -> tuple[str, ...]:
+    return tuple(f"{template.site}/{template.id}" for template in list_templates())
 
 
 @cache

@@ -18,7 +18,7 @@ from ..web.labels import split_label
 from ..web.session import Scene
 from ..web.texts import MALFORMED
 from ..web.tree import ROLES, TreeWindow
-from .catalog import HOSTS, SITES, list_drawn, list_tasks, list_words
+from .catalog import HOSTS, SITES, list_drawn, list_tasks, list_template_names, list_words
 from .checks import format_truth
 from .expert import walk_path
 from .hosting import HEADER, Hosting, SiteWorld
@@ -83,7 +83,7 @@ class _Seat:
 
 class Websites(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
-        self._options = read_options(options)
+        self._options = read_options(options, list_template_names)
         self.spec = replace(SPEC, max_turns=self._options.max_steps)
         self._seat: _Seat | None = None
         self._task: SiteTask | None = None

@@ -10,7 +10,6 @@ from typing import Any
 
 from ..errors import BadOption
 from ..protocol import Json
-from .catalog import list_templates
 from .tasks import PARTS
 
 __all__ = ["WebsitesOptions", "read_options"]
@@ -37,16 +36,14 @@ class WebsitesOptions:
     """Whether each observation has a picture."""
 
 
-def read_options(options: Mapping[str, Json]) -> WebsitesOptions:
+def read_options(options: Mapping[str, Json], templates: Callable[[], tuple[str, ...]]) -> WebsitesOptions:
+    """Read options; `templates` gives the names of all templates."""
+    readers = {**_READERS, "templates": partial(_names, "templates", "template", templates)}
     for name in options:
-        if name not in _READERS:
-            raise BadOption(f"websites has no option '{name[:40]}'{_hint(name, tuple(_READERS))}")
-    read: dict[str, Any] = {name: _READERS[name](value) for name, value in options.items()}
+        if name not in readers:
+            raise BadOption(f"websites has no option '{name[:40]}'{_hint(name, tuple(readers))}")
+    read: dict[str, Any] = {name: readers[name](value) for name, value in options.items()}
     return WebsitesOptions(**read)
-
-
-def _template_names() -> tuple[str, ...]:
-    return tuple(f"{template.site}/{template.id}" for template in list_templates())
 
 
 def _names(option: str, what: str, list_known: Callable[[], tuple[str, ...]], value: Json) -> tuple[str, ...]:
@@ -81,7 +78,6 @@ def _hint(name: str, known: tuple[str, ...]) -> str:
 
 _READERS: Mapping[str, Callable[[Json], object]] = {
     "sites": partial(_names, "sites", "site", lambda: PARTS),
-    "templates": partial(_names, "templates", "template", _template_names),
     "observation_tokens": partial(_whole, "observation_tokens", 1, 1_000_000),
     "repeats": partial(_flag, "repeats"),
     "remind": partial(_flag, "remind"),

@@ -23,7 +23,15 @@ from agym.envs.protocol import Deadlines, Json, Status
 from agym.envs.registry import factory
 from agym.envs.web.tree import estimate_tokens
 from agym.envs.websites import Websites, create
-from agym.envs.websites.catalog import HOSTS, SITES, describe_tasks, list_drawn, list_tasks, list_templates
+from agym.envs.websites.catalog import (
+    HOSTS,
+    SITES,
+    describe_tasks,
+    list_drawn,
+    list_tasks,
+    list_template_names,
+    list_templates,
+)
 from agym.envs.websites.checks import NOT_POSSIBLE, Databases, format_truth, is_at, is_right_answer
 from agym.envs.websites.env import _HOSTING
 from agym.envs.websites.framework.site import (
@@ -481,7 +489,7 @@ def test_only_tasks_of_the_templates_that_are_asked_for_are_given() -> None:
 def test_a_recipe_may_name_every_template_and_no_other() -> None:
     manifest = json.loads((Path(sys.modules[create.__module__].__file__ or "").parent / "env.json").read_text())
     named = manifest["options"]["templates"]["items"]["enum"]
-    assert named == [f"{each.site}/{each.id}" for each in list_templates()]
+    assert named == list(list_template_names())
 
 
 @pytest.mark.parametrize(
