@@ -38,7 +38,10 @@ class WebsitesOptions:
 
 def read_options(options: Mapping[str, Json], templates: Callable[[], tuple[str, ...]]) -> WebsitesOptions:
     """Read options; `templates` gives the names of all templates."""
-    readers = {**_READERS, "templates": partial(_names, "templates", "template", templates)}
+    readers: dict[str, Callable[[Json], object]] = {
+        **_READERS,
+        "templates": partial(_names, "templates", "template", templates),
+    }
     for name in options:
         if name not in readers:
             raise BadOption(f"websites has no option '{name[:40]}'{_hint(name, tuple(readers))}")
