@@ -30,7 +30,8 @@ import torch
 from agym.runtime.backends.checks.rows import RowKind
 from agym.runtime.backends.engine_variables import missing_variables
 from agym.runtime.backends.hf_models import ModelSource
-from agym.runtime.learning.packing import pack
+from agym.runtime.learning.loss import compute_loss
+from agym.runtime.learning.packing import PackedRow, pack
 from agym.runtime.protocols import LearnerSettings, TrainSequence, UpdateSettings
 from agym.runtime.workers.build import learner_settings
 from engines import quickstart
@@ -217,8 +218,11 @@ def _gradients(learner: DeepSpeedLearner, sequences: Sequence[TrainSequence], ki
     learner._reader.use(kind)
     normaliser = learner.compute_global_normaliser(sequences)
     loss = replace(_UPDATE.loss, kl_coef=0.0)
-    settings = replace(_UPDATE, loss=loss)
-    learner.accumulate(sequences, lambda row: learner._terms(row, normaliser, settings).loss, learner._logprobs)
+
+    def term(row: PackedRow) -> torch.Tensor:
+        return compute_loss(learner._inputs(row, normaliser, loss), loss).loss
+
+    learner.accumulate(sequences, term, learner._logprobs)
     found = [each.grad.clone() for each in learner._policy.parameters() if each.grad is not None]
     learner.discard()
     return found
