@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     lock = threading.Lock()
 
     def publish(result: _Result) -> None:
-        """Show and write what was played, once: by whoever ends this evaluation."""
+        """Show and write the finished episodes; a second call does nothing."""
         nonlocal published
         with lock:
             if published:
@@ -195,7 +195,7 @@ class _Result:
 
 
 def _evaluate(exam: _Exam, shell: Shell, publish: Callable[[_Result], None]) -> _Result:
-    """Play; `publish` is called only where an interrupted evaluation takes too long to end."""
+    """Play the evaluation; `publish` is called only if an interrupted one takes too long to end."""
     from ..runtime.evaluate_checkpoint import evaluate_checkpoint
     from ..runtime.interrupts import StopSignal, handle_signals
     from .invocation.eval_progress import EvalProgress

@@ -51,7 +51,7 @@ def handle_signals(
 ) -> Iterator[None]:
     """Handle SIGINT and SIGTERM for as long as the run lasts, its start and its summary included.
 
-    `before_exit` is called from a thread, when the run has not ended by itself within `closing_s`.
+    A thread calls `before_exit` and ends the process if it is still there `closing_s` after the signal.
     """
     terminated = -math.inf
 

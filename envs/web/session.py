@@ -215,7 +215,7 @@ class Visit:
         shown = format_page(
             page, tab.numbers, scene.tokens, numbers_last=scene.numbers_last, before=before, skipped=skipped
         )
-        self._shown = (*self._shown, *shown.lines) if skipped else shown.lines
+        self._shown = tuple(dict.fromkeys((*self._shown, *shown.lines))) if skipped else shown.lines
         tab.seen, tab.is_cut = page.nodes[: skipped + len(shown.lines)], shown.is_cut
         return "\n".join((*lines, shown.text))
 

@@ -43,7 +43,7 @@ class Tab:
         self.seen: tuple[PageNode, ...] = ()
         """As much of it as texts have shown."""
         self.passed: tuple[PageNode, ...] = ()
-        """As much of it as the next text leaves out, because texts before it have shown it."""
+        """The beginning of it that the next text skips, because earlier texts have shown it."""
         self.is_cut = False
         """Whether the last text had no room for all of it."""
         self._window = window

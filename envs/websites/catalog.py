@@ -22,7 +22,6 @@ __all__ = [
     "describe_tasks",
     "list_drawn",
     "list_tasks",
-    "list_template_names",
     "list_templates",
     "list_words",
 ]
@@ -42,10 +41,6 @@ _DRAWN_EVERY = 4
 def list_templates() -> tuple[TaskTemplate, ...]:
     folder = Path(__file__).parent
     return tuple(template for name in _FILES for template in read_templates(folder / f"{name}.yaml"))
-
-
-def list_template_names() -> tuple[str, ...]:
-    return tuple(f"{template.site}/{template.id}" for template in list_templates())
 
 
 @cache

@@ -11,6 +11,7 @@ from dataclasses import replace
 from random import Random
 
 from ..errors import EpisodeOver, UnknownSplit, UnknownTask
+from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
 from ..web.actions import Action, Drag, Malformed, Stop, Type, parse
 from ..web.browser import Surfer
@@ -18,11 +19,11 @@ from ..web.labels import split_label
 from ..web.session import Scene
 from ..web.texts import MALFORMED
 from ..web.tree import ROLES, TreeWindow
-from .catalog import HOSTS, SITES, list_drawn, list_tasks, list_template_names, list_words
+from .catalog import HOSTS, SITES, list_drawn, list_tasks, list_words
 from .checks import format_truth
 from .expert import walk_path
 from .hosting import HEADER, Hosting, SiteWorld
-from .options import WebsitesOptions, read_options
+from .options import WebsitesOptions
 from .tasks import DRAWN, PARTS, SiteTask
 from .texts import ENDED, FORMS, MISTAKEN, OPENING, PROMPT, REMINDER
 
@@ -83,7 +84,7 @@ class _Seat:
 
 class Websites(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
-        self._options = read_options(options, list_template_names)
+        self._options = read_options(WebsitesOptions, options)
         self.spec = replace(SPEC, max_turns=self._options.max_steps)
         self._seat: _Seat | None = None
         self._task: SiteTask | None = None
@@ -118,12 +119,8 @@ class Websites(Env):
             self._seat = _Seat()
         self._seat.begin(found, seed, self._options)
         self._task, self._left = found, self._options.max_steps
-        page = self._seat.surfer.see()
-        text = self._remind(found, page) if self._options.remind else OPENING.format(intent=found.intent, page=page)
-        return self._observe(self._seat.surfer, text)
-
-    def _remind(self, task: SiteTask, text: str) -> str:
-        return REMINDER.format(intent=task.intent, page=text) if self._options.remind else text
+        form = REMINDER if self._options.remind else OPENING
+        return self._observe(self._seat.surfer, form.format(intent=found.intent, page=self._seat.surfer.see()))
 
     def _observe(self, surfer: Surfer, text: str) -> Observation:
         return Observation(text=text, picture=surfer.picture() if self._options.screenshots else None)
@@ -144,7 +141,9 @@ class Websites(Env):
             text, status = _perform(seat.surfer, parsed)
         if not self._left:
             return self._finish(task, seat, "", stopped=False, status=status)
-        return Step(observation=self._observe(seat.surfer, self._remind(task, text)), status=status)
+        if self._options.remind:
+            text = REMINDER.format(intent=task.intent, page=text)
+        return Step(observation=self._observe(seat.surfer, text), status=status)
 
     def _finish(self, task: SiteTask, seat: _Seat, answer: str, *, stopped: bool, status: Status = Status.OK) -> Step:
         """End the episode, however it came to its end, and score what holds."""

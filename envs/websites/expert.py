@@ -33,7 +33,7 @@ class _Walker:
         element = [] if action.element is None else [self._find(action.element)]
         arguments = action.arguments
         if action.verb == "type" and arguments[-1:] == ("1",):
-            arguments = arguments[:-1]  # Enter is what follows anyway
+            arguments = arguments[:-1]  # Enter is the default
         self._give(" ".join((action.verb, *element, *(f"[{argument}]" for argument in arguments))))
 
     def _give(self, action: str) -> None:
