@@ -759,6 +759,6 @@ PARTS: Mapping[str, Part] = {
     "rollout": Part(work=_rollout, says="rollout over the bare engine", limit_s=180),
     "ipc": Part(work=_ipc, says="two processes on one device", limit_s=180),
     "ray": Part(work=_ray, says="colocated under Ray", limit_s=300),
-    "lora": Part(work=_lora, says="LoRA, under graphs where there are any", limit_s=180),
+    "lora": Part(work=_lora, says="LoRA, under graphs where there are any", limit_s=420),
 }
 """In the order of information per minute."""
