@@ -103,6 +103,8 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
                 return
             published = True
             _show(result, exam, shell)
+            # before anything that may fail
+            shell.out.flush()
             written = redact(_format_json(arguments.target, exam, result), shell.environ, named)
             if output is not None:
                 write_atomically(output, written)
@@ -205,7 +207,14 @@ def _evaluate(exam: _Exam, shell: Shell, publish: Callable[[_Result], None]) -> 
     def played() -> _Result:
         return _Result(row=None, plays=progress.plays, missing=progress.missing)
 
-    with handle_signals(StopSignal(), progress.note, before_exit=lambda: publish(played())):
+    def publish_in_time() -> None:
+        try:
+            publish(played())
+        except OSError as error:
+            shell.err.write(f"agym eval: not everything was written: {error}\n")
+            shell.err.flush()
+
+    with handle_signals(StopSignal(), progress.note, before_exit=publish_in_time):
         try:
             evaluation = evaluate_checkpoint(
                 exam.plan,

@@ -51,7 +51,8 @@ def handle_signals(
 ) -> Iterator[None]:
     """Handle SIGINT and SIGTERM for as long as the run lasts, its start and its summary included.
 
-    A thread calls `before_exit` and ends the process if it is still there `closing_s` after the signal.
+    A thread calls `before_exit` and ends the process if it is still there `closing_s` after the signal; `before_exit`
+    has as long again.
     """
     terminated = -math.inf
 
@@ -83,9 +84,13 @@ def handle_signals(
 
 def _exit_after(seconds: float, before_exit: Callable[[], None], exit_now: Callable[[int], None]) -> None:
     time.sleep(seconds)
+    last = threading.Timer(seconds, exit_now, [_EXIT_CODE])
+    last.daemon = True
+    last.start()
     try:
         before_exit()
     finally:
+        last.cancel()
         exit_now(_EXIT_CODE)
 
 

@@ -77,12 +77,13 @@ class Surfer:
     def seen(self) -> tuple[tuple[int, PageNode], ...]:
         """Elements that the last observation shows, with their numbers."""
         tab = self.visit.tab
-        return tuple((tab.numbers[node.backend], node) for node in tab.seen)
+        return tuple((tab.numbers[node.backend], node) for node in tab.reading.seen)
 
     def node(self, number: int) -> PageNode | None:
-        """The element with a number, even if the last observation left it out."""
+        """The element with a number as it was when last in the window, even if no observation has shown it."""
         tab = self.visit.tab
-        return next((node for node in tab.nodes if tab.numbers[node.backend] == number), None)
+        backend = tab.backend(number)
+        return None if backend is None else tab.known[backend]
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run another coroutine of the visit."""

@@ -115,8 +115,10 @@ class Visit:
         """Which tab is looked at."""
         self.said: list[str] = []
         """What dialogs have said since the last look."""
-        self._shown: tuple[str, ...] = ()
-        """Lines of the page at the last look."""
+        self._shown: dict[int, str] = {}
+        """Lines of the page at the last look, by element."""
+        self._read: Tab | None = None
+        """Which tab the last look was at."""
         self._coming: set[asyncio.Task[None]] = set()
 
     @classmethod
@@ -208,15 +210,19 @@ class Visit:
         self.said.clear()
         if scene.headed:
             lines.append(await self._heading())
-        if tab.passed != page.nodes[: len(tab.passed)] or len(tab.passed) == len(page.nodes):
-            tab.passed = ()
-        before = () if scene.repeats else self._shown
-        skipped = len(tab.passed)
+        if tab is not self._read:
+            tab.reading.start_again()
+            self._read = tab
+        skipped = tab.reading.count_passed(page.nodes)
+        before = () if scene.repeats else tuple(self._shown.values())
         shown = format_page(
             page, tab.numbers, scene.tokens, numbers_last=scene.numbers_last, before=before, skipped=skipped
         )
-        self._shown = tuple(dict.fromkeys((*self._shown, *shown.lines))) if skipped else shown.lines
-        tab.seen, tab.is_cut = page.nodes[: skipped + len(shown.lines)], shown.is_cut
+        nodes = page.nodes[: skipped + len(shown.lines)]
+        newer = dict(zip([node.backend for node in nodes[skipped:]], shown.lines, strict=True))
+        # a newer line takes the place of what an earlier piece said of the same element
+        self._shown = {**self._shown, **newer} if skipped else newer
+        tab.reading.show(nodes, is_cut=shown.is_cut)
         return "\n".join((*lines, shown.text))
 
     async def picture(self) -> bytes | None:
@@ -318,7 +324,7 @@ class Visit:
         return _DONE
 
     async def _select(self, action: Select) -> ActionReply:
-        backend = self.tab.backend(action.element)
+        backend = self._element(action.element)
         how = None if backend is None else await self.tab.ask(CHOOSE, backend, action.option)
         if how is None:
             return _refuse(BrowserTexts.NO_ELEMENT, number=action.element)
@@ -332,15 +338,18 @@ class Visit:
 
     async def _scroll(self, action: Scroll) -> ActionReply:
         backend = None
-        if action.element is not None and (backend := self.tab.backend(action.element)) is None:
+        if action.element is not None and (backend := self._element(action.element)) is None:
             return _refuse(BrowserTexts.NO_ELEMENT, number=action.element)
-        tab = self.tab
-        if backend is None and (tab.is_cut if action.down else tab.passed):
-            # the rest of what is in the window comes before what is further down
-            tab.passed, tab.is_cut = tab.seen if action.down else (), False
+        reading = self.tab.reading
+        if not action.down:
+            # what comes back is to be read again
+            self._shown = {}
+        # the rest of what is in the window comes before what is further away
+        if backend is None and (reading.go_down() if action.down else reading.go_up()):
             return _DONE
-        tab.passed = ()
-        moved = await tab.ask(SCROLL, backend, action.down)
+        moved = await self.tab.ask(SCROLL, backend, action.down)
+        if moved and backend is None:
+            reading.start_again()
         return _DONE if moved else _refuse(BrowserTexts.NOT_SCROLLED)
 
     async def _go_to(self, action: GoTo) -> ActionReply:
@@ -396,9 +405,16 @@ class Visit:
             window = self.scene.window
             inside = place.x < window.width and place.y < window.height
             return place if inside else _refuse(BrowserTexts.OUTSIDE, width=window.width, height=window.height)
-        backend = self.tab.backend(place)
+        backend = self._element(place)
         found = None if backend is None else await self.tab.ask(FIND_POINT, backend)
         return _refuse(BrowserTexts.NO_ELEMENT, number=place) if found is None else Point(found["x"], found["y"])
+
+    def _element(self, number: int) -> int | None:
+        """Chromium's number of an element, whose piece of the page is the next to be shown."""
+        backend = self.tab.backend(number)
+        if backend is not None:
+            self.tab.reading.go_to(backend)
+        return backend
 
 
 _DOING: Mapping[type, Callable[[Visit, Any], Awaitable[ActionReply]]] = {

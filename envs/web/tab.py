@@ -16,6 +16,7 @@ from playwright.async_api import CDPSession, Error, Request
 from playwright.async_api import Page as Leaf
 
 from .chromium import unless
+from .reading import Reading
 from .scripts import FRAMES
 from .tree import STYLES, PageNode, SeenPage, TreeWindow, read_page
 
@@ -38,14 +39,9 @@ class Tab:
         """Tabs that this one is about to open."""
         self.numbers: dict[int, int] = {}
         """Chromium's numbers to those shown: from 1 on in the order in which elements were first seen."""
-        self.nodes: tuple[PageNode, ...] = ()
-        """What was in the window at the last look."""
-        self.seen: tuple[PageNode, ...] = ()
-        """As much of it as texts have shown."""
-        self.passed: tuple[PageNode, ...] = ()
-        """The beginning of it that the next text skips, because earlier texts have shown it."""
-        self.is_cut = False
-        """Whether the last text had no room for all of it."""
+        self.known: dict[int, PageNode] = {}
+        """Elements as they were when last in the window, by Chromium's numbers."""
+        self.reading = Reading()
         self._window = window
         self._document = 0
         self._busy: set[object] = set()
@@ -216,10 +212,10 @@ class Tab:
         page = read_page(accessible["nodes"], snapshot, self._window)
         document = snapshot["documents"][0]["nodes"]["backendNodeId"][0]
         if document != self._document:
-            self._document, self.numbers = document, {}
+            self._document, self.numbers, self.known = document, {}, {}
         for node in page.nodes:
             self.numbers.setdefault(node.backend, len(self.numbers) + 1)
-        self.nodes = page.nodes
+            self.known[node.backend] = node
         return page
 
     async def draw(self, scale: float) -> bytes:

@@ -16,7 +16,7 @@ from typing import Any
 from .colours import name_colour
 
 __all__ = [
-    "ROLES",
+    "LINE_TEXTS",
     "STYLES",
     "Box",
     "PageNode",
@@ -68,7 +68,7 @@ _SAYS = {
     "Iframe": "frame",
 }
 _SHAPES = frozenset(("circle", "ellipse", "line", "path", "polygon", "polyline", "rect"))
-ROLES = frozenset(
+_ROLES = frozenset(
     {"box", "heading", "text", *_SHAPES, *(_SAYS.get(role, role) for role in _ACTABLE | _TELLING | _HOLDING)}
 )
 """The first word of every line of a page."""
@@ -389,6 +389,14 @@ _STATES: Mapping[str, str] = {
     "focused": "focused",
 }
 _RANGE = {"valuemin": "from", "valuemax": "to"}
+LINE_TEXTS = (
+    *sorted(_ROLES),
+    *_STATES.values(),
+    *_RANGE.values(),
+    *("level", "expanded", "collapsed", "value"),
+    *("(there is more above and below)", "(as before: [1] to [2])", "(the page is empty)"),
+)
+"""What the lines of a page say besides what is on it."""
 
 
 def _hint(attributes: Mapping[str, str]) -> str:

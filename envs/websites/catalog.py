@@ -88,12 +88,14 @@ def describe_tasks() -> Iterator[str]:
 
 
 def list_words(parts: Set[str]) -> Iterator[str]:
-    """Everything that the tasks about some parts say and expect, and all pages and data of their sites."""
+    """Everything that the tasks about some parts say, expect and do, and all pages and data of their sites."""
     before = {site.name: open_copy(site) for site in SITES}
     tasks = (*list_tasks().values(), *list_drawn().values())
     for task in (task for task in tasks if set(task.template.needs) <= parts):
         truth = task.truth(before)
         yield f"{task.intent} {'' if truth is None else format_truth(truth)}"
+        # labels that come from code are in no template
+        yield from (text for action in task.path(before) for text in action.texts())
     for site in (site for site in SITES if parts & _PARTS_OF.get(site.name, {site.name})):
         yield from (_read_template(file.read_text("utf-8")) for file in sorted(site.templates.glob("*.html")))
         db = before[site.name]

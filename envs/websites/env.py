@@ -17,8 +17,8 @@ from ..web.actions import Action, Drag, Malformed, Stop, Type, parse
 from ..web.browser import Surfer
 from ..web.labels import split_label
 from ..web.session import Scene
-from ..web.texts import MALFORMED
-from ..web.tree import ROLES, TreeWindow
+from ..web.texts import MALFORMED, BrowserTexts
+from ..web.tree import LINE_TEXTS, TreeWindow
 from .catalog import HOSTS, SITES, list_drawn, list_tasks, list_words
 from .checks import format_truth
 from .expert import walk_path
@@ -199,10 +199,11 @@ class Websites(Env):
         return rng.choice(("scroll [down]", "go_back", *(f"hover [{number}]" for number in numbers)))
 
     def corpus(self) -> Iterator[str]:
-        """The prompt, and every word of the tasks and of the sites' data and pages."""
+        """The prompt, and every word of the tasks, of what experts do, and of the sites' data and templates."""
         yield PROMPT
-        yield " ".join(sorted(ROLES))
-        yield ENDED
+        yield " ".join(LINE_TEXTS)
+        yield f"{OPENING} Page: Tab 0 (here): Address:"
+        yield from (ENDED, BrowserTexts.NO_ELEMENT, BrowserTexts.NOT_SCROLLED, BrowserTexts.NOT_TYPED)
         yield from (text.format(forms=FORMS) for text in MALFORMED.values())
         yield " ".join(f"[{number}]" for number in range(1, 200))
         yield from list_words(set(self._options.sites))

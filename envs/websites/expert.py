@@ -45,7 +45,8 @@ class _Walker:
     def _find(self, wanted: Element) -> str:
         """An element as an action names it, scrolled to if need be."""
         found = self._in_view(wanted)
-        for way, sign in (("down", "below"), ("up", "above")):
+        # from the top down again: what is scrolled up to begins with the first piece of a long text
+        for way, sign in (("down", "below"), ("up", "above"), ("down", "below")):
             while found is None and self._is_more(sign):
                 self._give(f"scroll [{way}]")
                 found = self._in_view(wanted)

@@ -45,7 +45,7 @@ from agym.envs.websites.framework.site import (
     on_post,
     read_whole,
 )
-from agym.envs.websites.hosting import HEADER, Hosting, SiteWorld
+from agym.envs.websites.hosting import HEADER, Hosting, SiteWorld, open_copy
 from agym.envs.websites.tasks import PARTS, SEVERAL
 from agym.envs.websites.texts import ENDED
 from agym.machine import inspect_machine
@@ -530,6 +530,20 @@ def test_what_the_sites_say_is_in_the_corpus() -> None:
     assert all(answer in said for answer in answers)
     assert "Copper Pour-Over Kettle" not in said
     assert "Copper Pour-Over Kettle" in " ".join(create({"sites": ["shopping"]}).corpus())
+
+
+@pytest.mark.parametrize("site", sorted(PARTS))
+def test_every_word_that_an_expert_says_is_in_the_corpus(site: str) -> None:
+    known = set(_words(" ".join(create({"sites": [site]}).corpus())))
+    before = {each.name: open_copy(each) for each in SITES}
+    tasks = [task for task in {**list_tasks(), **list_drawn()}.values() if set(task.template.needs) <= {site}]
+    said = {word for task in tasks for action in task.path(before) for text in action.texts() for word in _words(text)}
+    assert len(said) > 50
+    assert said <= known
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+|[^\w\s]", text)
 
 
 # --- in a browser --------------------------------------------------------------------------------------------------

@@ -542,6 +542,27 @@ def test_an_interrupt_that_a_library_swallows_still_ends_the_process() -> None:
     assert codes == [0, 130]
 
 
+@pytest.mark.usefixtures("loud")
+def test_what_is_done_before_the_process_ends_has_a_limit_too() -> None:
+    over, endless = threading.Event(), threading.Event()
+
+    def before_exit() -> None:
+        endless.wait(60)
+
+    def exit_now(_: int) -> None:
+        over.set()
+
+    with handle_signals(StopSignal(), print, before_exit=before_exit, exit_now=exit_now, closing_s=0.05):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(30)
+        except KeyboardInterrupt:
+            pass
+        assert over.wait(10)
+        assert not endless.is_set()
+    endless.set()
+
+
 def test_a_run_that_is_asked_to_stop_finishes_its_step_saves_and_goes_on_as_if_it_had_not(new_run: Any) -> None:
     whole, run = new_run(*SHORT), new_run(*SHORT)
     whole.go()

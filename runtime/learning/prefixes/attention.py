@@ -6,8 +6,8 @@ its tokens. Each part is a call of the fused kernel; parts are joined by their l
 log-sum, the kernel's backward pass yields each part's share of the gradients. This is a CPU's way; `varlen` is a GPU's.
 
 The forward pass widens half precision, so that parts are rounded once, when they are joined. The backward pass computes
-bf16 as it is: where the CPU has products of bf16, that takes .65 to .8 of the time for nodes of 500 tokens and more.
-Parts of the gradients are added up in fp32.
+bf16 as it is where the CPU has instructions for it: that takes .65 to .8 of the time for nodes of 500 tokens and more,
+and twice the time or more where it has none. Parts of the gradients are added up in fp32.
 
 Shapes: T tokens of a row, H heads, E width of a head, B nodes of a block, L tokens of its longest.
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -144,7 +145,7 @@ class _TreeAttention(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         # read once: where activations are recomputed, each reading would do that again
         *saved, logsum_TH = ctx.saved_tensors
-        dtype = torch.bfloat16 if saved[0].dtype is torch.bfloat16 else torch.float32
+        dtype = torch.bfloat16 if saved[0].dtype is torch.bfloat16 and _multiplies_bf16() else torch.float32
         query, key, value, out = (states.to(dtype) for states in saved)
         grad, logsum = grads[0].to(dtype), logsum_TH[..., None]
         into = [torch.empty_like(states, dtype=torch.float32) for states in (query, key, value)]
@@ -168,6 +169,12 @@ class _TreeAttention(torch.autograd.Function):
             for total, part, place in zip(into, found, (below, above, above), strict=True):
                 total[place] += _token(part)
         return (*(total.to(saved[0].dtype) for total in into), None, None)
+
+
+@cache
+def _multiplies_bf16() -> bool:
+    has = torch.cpu.get_capabilities()
+    return any(has.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 def _head(states_THE: Tensor) -> Tensor:
