@@ -277,17 +277,16 @@ def test_what_is_in_the_window_but_had_no_room_comes_before_what_is_below_it(sur
         return page.splitlines()[2:-1]  # without title, address and the note at the end
 
     window = lines(begin(surfer, site, "/long"))
-    first = begin(surfer, site, "/long", tokens=60)
-    found = lines(first)
-    while len(found) < len(window):
+    pieces = [begin(surfer, site, "/long", tokens=60)]
+    while sum(len(lines(piece)) for piece in pieces) < len(window):
         do(surfer, "scroll [down]")
-        page = surfer.see()
-        assert page.endswith("(there is more above and below)")
-        found += lines(page)
-    assert found == window
-    assert len(lines(first)) < len(window)
-    do(surfer, "scroll [up]")
-    assert surfer.see() == first
+        pieces.append(surfer.see())
+        assert pieces[-1].endswith("(there is more above and below)")
+    assert [line for piece in pieces for line in lines(piece)] == window
+    assert len(pieces) > 2
+    for before in reversed(pieces[:-1]):
+        do(surfer, "scroll [up]")
+        assert (page := surfer.see()) == before
     while "paragraph 199'" not in page:
         assert do(surfer, "scroll [down]").status is Status.OK
         page = surfer.see()
