@@ -286,10 +286,9 @@ def test_what_is_in_the_window_but_had_no_room_comes_before_what_is_below_it(sur
     assert len(pieces) > 2
     for before in reversed(pieces[:-1]):
         do(surfer, "scroll [up]")
-        assert (page := surfer.see()) == before
-    while "paragraph 199'" not in page:
+        assert surfer.see() == before
+    while "paragraph 199'" not in surfer.see():
         assert do(surfer, "scroll [down]").status is Status.OK
-        page = surfer.see()
 
 
 def test_keys_points_and_the_mouse_reach_the_page(surfer: Surfer, site: Site) -> None:
