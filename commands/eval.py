@@ -211,7 +211,7 @@ def _evaluate(exam: _Exam, shell: Shell, publish: Callable[[_Result], None]) -> 
         try:
             publish(played())
         except OSError as error:
-            shell.err.write(f"agym eval: not everything was written: {error}\n")
+            shell.err.write(f"agym eval: could not write everything: {error}\n")
             shell.err.flush()
 
     with handle_signals(StopSignal(), progress.note, before_exit=publish_in_time):

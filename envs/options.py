@@ -68,7 +68,7 @@ _is_kind = Draft7Validator.TYPE_CHECKER.redefine_many(
         "array": lambda _, value: isinstance(value, list | tuple),
         "object": lambda _, value: isinstance(value, Mapping),
         "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
-        # a whole number may be too large for a float
+        # isfinite raises on a whole number too large for a float
         "number": lambda _, value: (
             (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and isfinite(value))
         ),

@@ -1,7 +1,7 @@
 """How far a page has been read, where a text has no room for all that is in the window: piece by piece.
 
-What stands in earlier pieces is known by element, not by wording: a clock that ticks or a box that loses the focus
-leaves the reader where they are. Where an element came or went in them, the page is shown from its beginning again.
+Earlier pieces are remembered by their elements, not by their text: the reader keeps their place when a clock ticks or a
+box loses the focus. When an element is added to these pieces or removed, reading starts again at the top of the window.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Reading:
         """Whether there is another piece."""
 
     def count_passed(self, nodes: Sequence[PageNode]) -> int:
-        """Return how many of the nodes earlier pieces have shown; none where these no longer stand at the beginning."""
+        """Return how many of the nodes earlier pieces have shown; none if these are no longer the first ones."""
         passed = [each for piece in self._passed for each in piece]
         if passed != [node.backend for node in nodes[: len(passed)]] or len(passed) == len(nodes):
             self.start_again()

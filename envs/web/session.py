@@ -324,7 +324,7 @@ class Visit:
         return _DONE
 
     async def _select(self, action: Select) -> ActionReply:
-        backend = self._element(action.element)
+        backend = self._turn_to(action.element)
         how = None if backend is None else await self.tab.ask(CHOOSE, backend, action.option)
         if how is None:
             return _refuse(BrowserTexts.NO_ELEMENT, number=action.element)
@@ -338,7 +338,7 @@ class Visit:
 
     async def _scroll(self, action: Scroll) -> ActionReply:
         backend = None
-        if action.element is not None and (backend := self._element(action.element)) is None:
+        if action.element is not None and (backend := self._turn_to(action.element)) is None:
             return _refuse(BrowserTexts.NO_ELEMENT, number=action.element)
         reading = self.tab.reading
         if not action.down:
@@ -405,12 +405,12 @@ class Visit:
             window = self.scene.window
             inside = place.x < window.width and place.y < window.height
             return place if inside else _refuse(BrowserTexts.OUTSIDE, width=window.width, height=window.height)
-        backend = self._element(place)
+        backend = self._turn_to(place)
         found = None if backend is None else await self.tab.ask(FIND_POINT, backend)
         return _refuse(BrowserTexts.NO_ELEMENT, number=place) if found is None else Point(found["x"], found["y"])
 
-    def _element(self, number: int) -> int | None:
-        """Chromium's number of an element, whose piece of the page is the next to be shown."""
+    def _turn_to(self, number: int) -> int | None:
+        """Return Chromium's number of an element, and make the next text show its piece of the page."""
         backend = self.tab.backend(number)
         if backend is not None:
             self.tab.reading.go_to(backend)

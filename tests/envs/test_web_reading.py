@@ -10,17 +10,22 @@ import pytest
 from agym.envs.protocol import Status
 from agym.envs.web.actions import Click, Scroll, Type
 from agym.envs.web.reading import Reading
-from agym.envs.web.session import Scene, Visit
+from agym.envs.web.session import _DOING, Scene, Visit
 from agym.envs.web.tree import PageNode, SeenPage, TreeWindow
 
 SCENE = Scene(window=TreeWindow(width=100, height=100), tokens=24, numbers_last=True, headed=False)
 DOWN, UP = Scroll(element=None, down=True), Scroll(element=None, down=False)
 
 
+class StubKeys:
+    async def press(self, key: str) -> None:
+        """Do nothing."""
+
+
 class Page:
     """What a `Tab` asks its page."""
 
-    url = "http://a.test/"
+    keyboard = StubKeys()
 
     class mouse:  # noqa: N801 - as the driver names it
         @staticmethod
@@ -37,6 +42,8 @@ class StubTab:
         self.marks: dict[int, tuple[str, ...]] = {}
         self.numbers: dict[int, int] = {}
         self.below, self.moves = below, list[bool]()
+        self.statuses: list[Status] = []
+        """Of the actions that were carried out."""
 
     async def look(self) -> SeenPage:
         nodes = tuple(
@@ -57,36 +64,22 @@ class StubTab:
         return {"x": 1, "y": 1} if backend is not None else "done"
 
 
-class StubKeys:
-    async def press(self, key: str) -> None:
-        """Do nothing."""
-
-
-Page.keyboard = StubKeys()  # type: ignore[attr-defined]
-
-
-def read(tab: StubTab, *actions: Any, repeats: bool = True) -> list[str]:
+def read(tab: StubTab, *actions: Any, tokens: int = SCENE.tokens, repeats: bool = True) -> list[str]:
     """Carry out actions, or functions that change the page; return the lines of the last look."""
 
     async def go() -> str:
-        visit = Visit(replace(SCENE, repeats=repeats), cast(Any, None))
+        visit = Visit(replace(SCENE, tokens=tokens, repeats=repeats), cast(Any, None))
         visit.tabs.append(cast(Any, tab))
         text = await visit.see()
         for action in actions:
             if callable(action):
                 action()
             else:
-                reply = await DOING[type(action)](visit, action)
-                statuses.append(reply.status)
+                tab.statuses.append((await _DOING[type(action)](visit, action)).status)
             text = await visit.see()
         return text
 
-    statuses.clear()
     return asyncio.run(go()).splitlines()
-
-
-statuses: list[Status] = []
-DOING: dict[type, Any] = {Scroll: Visit._scroll, Click: Visit._click, Type: Visit._type}
 
 
 def names(lines: list[str]) -> str:
@@ -94,8 +87,7 @@ def names(lines: list[str]) -> str:
 
 
 def test_each_piece_goes_on_where_the_one_before_ended_and_up_goes_back_one() -> None:
-    tab = StubTab("abcdefgh")
-    assert names(read(tab)) == "abc"
+    assert names(read(StubTab("abcdefgh"))) == "abc"
     assert names(read(StubTab("abcdefgh"), DOWN)) == "def"
     assert names(read(StubTab("abcdefgh"), DOWN, DOWN)) == "gh"
     assert names(read(StubTab("abcdefgh"), DOWN, DOWN, UP)) == "def"
@@ -127,7 +119,7 @@ def test_what_is_put_in_front_or_removed_shows_the_page_from_its_beginning() -> 
 def test_the_end_of_the_last_piece_stays_in_view_where_nothing_is_further_down() -> None:
     tab = StubTab("abcdef")
     lines = read(tab, DOWN, DOWN)
-    assert (names(lines), statuses[-1]) == ("def", Status.REFUSED)
+    assert (names(lines), tab.statuses[-1]) == ("def", Status.REFUSED)
     assert lines[-1] == "(there is more above)"
 
 
@@ -150,15 +142,14 @@ def test_the_piece_of_an_element_that_is_used_comes_next(action: Any) -> None:
 
 def test_an_element_that_is_as_two_looks_ago_is_shown_again() -> None:
     """What 'as before' refers to is the last that was said of an element."""
-    tab = StubTab("abcdefgh")
+    tab = StubTab("abcdefghijkl")
 
     def mark(name: str) -> Any:
-        return lambda: tab.marks.update({ord(each): ("checked",) if each == name else () for each in "def"})
+        return lambda: tab.marks.update({ord(each): ("checked",) if each == name else () for each in "fg"})
 
-    mark("d")()
-    shown = read(tab, DOWN, mark("e"), mark("d"), repeats=False)
-    assert "text 'd' checked [4]" in shown
-    assert "text 'e' [5]" in shown
+    mark("f")()
+    shown = read(tab, DOWN, mark("g"), mark("f"), tokens=48, repeats=False)
+    assert shown[:3] == ["text 'f' checked [6]", "text 'g' [7]", "(as before: [8] to [12])"]
 
 
 def test_what_is_scrolled_back_to_is_shown_in_full() -> None:
