@@ -6,7 +6,7 @@ to 1; it is 1 when the experiment is done, and 0 after a mistake that cannot be 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from random import Random
@@ -16,6 +16,7 @@ from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Status, Step, parse_numbered
 from .java import Simulator, share_javas
 from .options import SIMPLIFICATIONS, SciWorldOptions
+from .rooms import TEXTS, SeenRooms
 from .tasks import GROUPS, HELD_OUT, PARTS, TASKS, ScienceTask
 from .texts import ASKED_BACK, DONE, FAILED, MALFORMED, PROMPT, TELEPORT, UNKNOWN, read_status, tidy_text
 
@@ -35,7 +36,8 @@ SPEC = EnvSpec(
 _LONGEST_ACTION = 200
 _NO_ELECTRICITY = "noElectricalAction"
 _ELECTRICAL = frozenset((*GROUPS["power"], *GROUPS["test_conductivity"]))
-_IDLE = ("look around", "inventory", "wait1")
+_LOOK_AROUND = "look around"
+_IDLE = (_LOOK_AROUND, "inventory", "wait1")
 _TRIES = ("look at", "look in", "pick up", "open", "close", "activate", "deactivate", "go to", "read", "flush", "mix")
 
 
@@ -57,6 +59,8 @@ class SciWorld(Env):
         """The simulator waits for the number of what was meant."""
         self._room = ""
         """The first line of what was shown of the room."""
+        self._seen: SeenRooms | None = None
+        """Where rooms are not described in full again."""
 
     # --- tasks ---
 
@@ -82,7 +86,8 @@ class SciWorld(Env):
         self._left, self._score, self._asked_back = self._options.max_steps, 0.0, False
         seen = tidy_text(simulator.look())
         self._room = _name_room(seen)
-        return self._observation(simulator, f"{simulator.description()}\n\n{seen}")
+        self._seen = None if self._options.repeats else SeenRooms()
+        return self._observation(simulator, f"{simulator.description()}\n\n{self._shorten(seen)}")
 
     def step(self, action: str) -> Step:
         simulator = self._simulator
@@ -99,7 +104,7 @@ class SciWorld(Env):
         # a mistake that cannot be undone scores -1
         self._score = min(1.0, max(0.0, outcome.score))
         status = read_status(outcome.text)
-        text = UNKNOWN if status is Status.INVALID else tidy_text(outcome.text)
+        text = UNKNOWN if status is Status.INVALID else self._shorten(tidy_text(outcome.text))
         over = outcome.over or outcome.score < 0
         more = f"\n{DONE if self._score == 1.0 else FAILED}" if over else self._describe_entered(simulator)
         return self._answer(simulator, text + more, status, over=over)
@@ -109,7 +114,10 @@ class SciWorld(Env):
             return ""
         seen, before = tidy_text(simulator.look()), self._room
         self._room = _name_room(seen)
-        return "" if self._room == before else f"\n\n{seen}"
+        return "" if self._room == before else f"\n\n{self._shorten(seen)}"
+
+    def _shorten(self, text: str) -> str:
+        return text if self._seen is None else self._seen.shorten(text)
 
     def _answer(self, simulator: Simulator, text: str, status: Status, *, over: bool) -> Step:
         truncated = not over and not self._left
@@ -149,18 +157,27 @@ class SciWorld(Env):
     # --- demonstrations ---
 
     def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        """The simulator's own solution, where it works and fits an episode."""
+        """The simulator's own solution without what does nothing, where it works and fits an episode."""
         found, variation = _find(task)
         if variation in found.unsolved:
             return None
         actions = self._load(task, solve=True).solution()
-        simulator = self._load(task)
         # played: it may go on after the end, and simplifications may have made another world of it
-        for at, action in enumerate(actions[: self._options.max_steps], start=1):
+        whole, needed = self._play_solution(task, actions)
+        shorter, _ = self._play_solution(task, needed)
+        return next((each for each in (shorter, whole) if each and len(each) <= self._options.max_steps), None)
+
+    def _play_solution(self, task: str, actions: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the actions up to success, none without it, and those of them that did something."""
+        simulator, needed = self._load(task), list[str]()
+        for at, action in enumerate(actions, start=1):
             outcome = simulator.step(action)
+            useless = read_status(outcome.text) is Status.REFUSED and not outcome.text.startswith(ASKED_BACK)
+            if not useless and not (self._options.look and action == _LOOK_AROUND):
+                needed.append(action)
             if outcome.over or outcome.score < 0:
-                return actions[:at] if outcome.score == 1.0 else None
-        return None
+                return (tuple(actions[:at]) if outcome.score == 1.0 else ()), tuple(needed)
+        return (), ()
 
     def noise_action(self, rng: Random) -> str | None:
         """Something to try with a thing nearby; nothing that could end the episode."""
@@ -176,7 +193,7 @@ class SciWorld(Env):
     def corpus(self) -> Iterator[str]:
         """The prompt, and every word seen when all solutions were played."""
         yield self.spec.prompt
-        yield from (UNKNOWN, MALFORMED, DONE, FAILED)
+        yield from (UNKNOWN, MALFORMED, DONE, FAILED, *TEXTS)
         yield (resources.files(__package__) / "data" / "words.txt").read_text("utf-8")
 
 

@@ -21,6 +21,8 @@ class SciWorldOptions:
     """Most actions in one episode."""
     look: bool = False
     """Describe each room as it is entered, as `look around` would, which the solutions never do."""
+    repeats: bool = True
+    """Whether a room that was described before is described in full again, in place of what has changed in it."""
     valid_actions: bool = False
     """Every possible action listed with each observation, which takes far longer than to act."""
     heap_mb: int = 2048

@@ -14,6 +14,7 @@ from agym.envs.errors import BadOption, EnvFault, EpisodeOver, FaultKind, Unknow
 from agym.envs.protocol import Json, Status, Step
 from agym.envs.sciworld import SciWorld, create
 from agym.envs.sciworld.java import Javas
+from agym.envs.sciworld.rooms import SeenRooms
 from agym.envs.sciworld.tasks import GROUPS, TASKS, format_spans, parse_spans
 from agym.envs.sciworld.texts import DONE, FAILED, MALFORMED, PROMPT, UNKNOWN, read_status, tidy_text
 
@@ -132,6 +133,38 @@ def test_observations_have_no_tabs_and_no_trailing_blanks() -> None:
     assert tidy_text("In it, you see: \n\tthe agent\n\ta cup \n") == "In it, you see:\n  the agent\n  a cup"
 
 
+KITCHEN = """\
+This room is called the kitchen. In it, you see:
+  a chair
+  a chair
+  a red box (containing nothing)
+You also see:
+  A door to the hallway (that is open)"""
+HALLWAY = "This room is called the hallway. In it, you see:\n  a chair\nYou also see:\n  A door to the kitchen"
+OUTSIDE = "This outside location is called the outside. Here you see:\n  air"
+
+
+def test_of_a_room_seen_before_only_changes_are_shown() -> None:
+    seen = SeenRooms()
+    assert [seen.shorten(text) for text in (KITCHEN, HALLWAY, OUTSIDE)] == [KITCHEN, HALLWAY, OUTSIDE]
+    same = "is called the outside. Nothing has changed since you last saw it."
+    assert seen.shorten(OUTSIDE) == f"This outside location {same}"
+    moved = KITCHEN.replace("  a chair\n", "", 1).replace("nothing", "a chair")
+    assert seen.shorten(moved).splitlines() == [
+        "This room is called the kitchen. This has changed since you last saw it:",
+        "  now: a red box (containing a chair)",
+        "  no longer: a chair",
+        "  no longer: a red box (containing nothing)",
+    ]
+    assert "Nothing has changed" in seen.shorten(moved)
+
+
+@pytest.mark.parametrize("text", ["You move to the kitchen.", "a chair\nThis room is called the kitchen. In it:\n", ""])
+def test_other_texts_are_shown_as_often_as_the_simulator_answers_them(text: str) -> None:
+    seen = SeenRooms()
+    assert [seen.shorten(text) for _ in range(2)] == [text, text]
+
+
 def test_the_corpus_has_every_word_of_the_prompt_and_of_common_answers() -> None:
     words = set(" ".join(create({}).corpus()).split())
     assert {"look", "around", "focus", "door", "kitchen", "inventory"} <= words
@@ -176,6 +209,19 @@ def test_the_simulators_own_solution_scores_one_at_its_last_action_and_not_befor
     last = steps[-1]
     assert (last.reward, last.terminated, last.info["success"]) == (1.0, True, True)
     assert last.observation.text.endswith(DONE)
+
+
+@heavy
+def test_a_solution_has_no_commands_that_do_nothing(keeper: SciWorld) -> None:
+    env = create({**ONE_JAVA, "simplifications": ["openDoors"], "look": True})
+    actions = env.expert("find-non-living-thing/150", 0)
+    assert actions is not None
+    env.reset("find-non-living-thing/150", 0)
+    steps = [env.step(action) for action in actions]
+    assert {step.status for step in steps} == {Status.OK}
+    assert "look around" not in actions
+    assert steps[-1].info["success"]
+    env.close()
 
 
 @heavy
@@ -268,6 +314,21 @@ def test_a_room_is_described_when_it_is_entered_where_that_was_asked_for(env: Sc
     assert "called the outside" in looking.step("go to outside").observation.text
     looking.close()
     blind.close()
+
+
+@heavy
+def test_a_room_is_described_in_full_once_an_episode_where_repeats_are_off(keeper: SciWorld) -> None:
+    options: dict[str, Json] = {**ONE_JAVA, "simplifications": ["openDoors"], "look": True}
+    short, full = create({**options, "repeats": False}), create(options)
+    for _ in range(2):
+        assert short.reset("find-non-living-thing/150", 0) == full.reset("find-non-living-thing/150", 0)
+        assert short.step("look around").observation.text.endswith("Nothing has changed since you last saw it.")
+        assert full.step("look around").observation.text.count("\n") > 2
+    assert short.step("go to hallway") == full.step("go to hallway")
+    assert "the kitchen. Nothing has changed" in short.step("go to kitchen").observation.text
+    assert len(full.step("go to kitchen").observation.text) > 500
+    short.close()
+    full.close()
 
 
 @heavy
