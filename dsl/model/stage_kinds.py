@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from .algorithm import Algorithm, Baseline, Data, DataSource, Kind, Preset
 from .known_values import is_zero
 from .plan import Role
-from .recipe import Model, Rollout, Stage
+from .recipe import Hardware, Model, Rollout, Stage
 
 __all__ = [
     "episodes_at_once",
@@ -21,11 +21,15 @@ __all__ = [
     "is_played",
     "kind_of",
     "learns",
+    "longest_sequence",
+    "most_row_tokens",
     "num_slots",
     "own_end",
     "pulls_to_reference",
+    "recomputes_activations",
     "roles",
     "samples",
+    "sides",
     "updates_often",
 ]
 
@@ -115,6 +119,32 @@ def num_slots(stages: Sequence[tuple[Stage, int]], settings: Rollout, *, on_gpus
 _EVALUATED_AT_ONCE = {True: 64, False: 16}
 """Episodes in progress where training plays none, on GPUs and on a CPU: there the cache is made for that many, and more
 of them are no quicker."""
+
+
+def sides(algorithm: Algorithm) -> int:
+    """Sequences that the loss compares: two of a pair."""
+    return 2 if kind_of(algorithm) is Kind.PREFERENCE else 1
+
+
+def longest_sequence(stages: Iterable[Stage]) -> int:
+    """Most tokens that cannot be split between forward passes: an episode of full length, or two of a pair."""
+    return max((stage.agent.context_tokens * sides(stage.algorithm) for stage in stages), default=0)
+
+
+def most_row_tokens(stages: Iterable[Stage], hardware: Hardware) -> int:
+    """Most tokens in one forward pass of a learner."""
+    given = hardware.train.tokens_per_micro_batch
+    return given or max(longest_sequence(stages), _ROW_TOKENS[hardware.gpus_per_node > 0])
+
+
+_ROW_TOKENS = {True: 16384, False: 2048}
+"""On GPUs and on a CPU. A GPU needs much to do at once; a CPU is as quick with little, and in a short row fewer places
+stay empty."""
+
+
+def recomputes_activations(hardware: Hardware) -> bool:
+    """Whether the backward pass computes activations again; on a CPU, whose memory is large, they are kept."""
+    return hardware.train.activation_checkpointing and hardware.gpus_per_node > 0
 
 
 def has_critic(algorithm: Algorithm) -> bool:

@@ -30,9 +30,12 @@ from ..model.stage_kinds import (
     is_played,
     kind_of,
     learns,
+    most_row_tokens,
     num_slots,
     own_end,
+    recomputes_activations,
     samples,
+    sides,
 )
 from .memory import Sizing, capacity_bytes, choose_zero, parameters, width
 from .placement import choose_launcher, count_ranks
@@ -105,7 +108,7 @@ def _trained_sequences(algorithm: Algorithm) -> int:
     if kind is Kind.RL:
         return algorithm.group_size * algorithm.groups_per_step * algorithm.epochs
     given = _sequences(algorithm) * algorithm.epochs if samples(algorithm) else algorithm.batch_size
-    return _sides(algorithm) * given
+    return sides(algorithm) * given
 
 
 def _sampled_tokens(stage: Stage, turns: int) -> int:
@@ -200,7 +203,7 @@ def make_sizing(recipe: Recipe, shape: ModelShape) -> Sizing:
         width=size,
         zero=choose_zero(hardware.train.zero, size, hardware.train.offload, max(placed.learners, 1)),
         offload=hardware.train.offload,
-        checkpointing=hardware.train.activation_checkpointing,
+        checkpointing=recomputes_activations(hardware),
         ranks=max(placed.learners, 1),
         sequence_parallel=hardware.train.sequence_parallel,
         ranks_per_node=max(placed.learners_per_node, 1),
@@ -211,7 +214,7 @@ def make_sizing(recipe: Recipe, shape: ModelShape) -> Sizing:
         inline=choose_launcher(hardware) is Launcher.INLINE,
         learns=any(learns(each) for each in algorithms),
         samples=recipe.eval is not None or any(is_played(each) for each in algorithms),
-        micro_batch_tokens=hardware.train.tokens_per_micro_batch or _longest_sequence(recipe),
+        micro_batch_tokens=most_row_tokens(recipe.schedule, hardware),
         context_tokens=context,
         slots_per_engine=-(-_slots(recipe, on_gpus=on_gpus) // max(placed.engines, 1)),
         cache_bytes=None if cache is None else int(cache * 10**9),
@@ -234,18 +237,6 @@ def _teacher_shape(recipe: Recipe, shape: ModelShape) -> ModelShape | None:
     paths = [stage.algorithm.distill.teacher for stage in recipe.schedule if has_teacher(stage.algorithm)]
     known = [find_published(path) for path in paths]
     return max((each.shape if each else shape for each in known), key=parameters, default=None)
-
-
-def _longest_sequence(recipe: Recipe) -> int:
-    """One episode of full length; both sides of a pair, whose loss cannot be split."""
-    return max(
-        (stage.agent.context_tokens * _sides(stage.algorithm) for stage in recipe.schedule),
-        default=recipe.agent.context_tokens,
-    )
-
-
-def _sides(algorithm: Algorithm) -> int:
-    return 2 if kind_of(algorithm) is Kind.PREFERENCE else 1
 
 
 def _slots(recipe: Recipe, *, on_gpus: bool) -> int:

@@ -15,6 +15,7 @@ from ..model.recipe import DType, Gpu, Hardware, Lora, ModelShape, Offload
 
 __all__ = [
     "Sizing",
+    "activation_bytes",
     "adapter_parameters",
     "capacity_bytes",
     "choose_zero",
@@ -225,10 +226,12 @@ def choose_zero(zero: int, width: int, offload: Offload, ranks: int) -> int:
 
 def transfer_bytes(shape: ModelShape, lora: Lora | None, width: int) -> int:
     """What a sync sends: the adapters, or the whole model with its output layer written out."""
-    if lora is not None:
-        return adapter_parameters(shape, lora) * width
-    untied = shape.vocab * shape.hidden if shape.tie_embeddings else 0
-    return (parameters(shape) + untied) * width
+    return (_written_out(shape) if lora is None else adapter_parameters(shape, lora)) * width
+
+
+def _written_out(shape: ModelShape) -> int:
+    """All parameters, a tied output layer once more."""
+    return parameters(shape) + (shape.vocab * shape.hidden if shape.tie_embeddings else 0)
 
 
 def capacity_bytes(hardware: Hardware) -> int | None:
@@ -399,7 +402,9 @@ def _process(sizing: Sizing) -> list[MemoryItem]:
 
 def _engine_items(sizing: Sizing, neighbours: Iterable[MemoryUse]) -> list[MemoryItem]:
     shape, share = sizing.shape, sizing.tensor_parallel
-    held = parameters(shape) + (adapter_parameters(shape, sizing.lora) if sizing.lora else 0)
+    adapters = adapter_parameters(shape, sizing.lora) if sizing.lora else 0
+    # a sync of all weights brings the output layer written out
+    held = _written_out(shape) if sizing.learns and not adapters else parameters(shape) + adapters
     weights = MemoryItem(what="weights", bytes=_up(held, share) * sizing.width, phase=Phase.SAMPLING)
     shared = sizing.host and sizing.inline and sizing.learns
     own = [weights, *_workspace(sizing), *([] if shared else _process(sizing))]

@@ -11,6 +11,7 @@ from ..diagnostics import Diagnostic
 from ..model.model_sizes import find_published
 from ..model.plan import MemoryUse, Role, peaks
 from ..model.recipe import Hardware, Launcher, Layout, Lora, ModelShape, Offload, Recipe
+from ..model.stage_kinds import longest_sequence, most_row_tokens
 from ..planning.budgets import make_sizing
 from ..planning.memory import Sizing, engine_limit, estimate_memory, one_episode_cache
 from ..planning.placement import choose_launcher, count_ranks, explain_misfit, split_gpus
@@ -253,6 +254,11 @@ Change = Callable[[Recipe], Recipe]
 def _savings(recipe: Recipe) -> Iterator[tuple[str, Change]]:
     """What takes less memory: how it is written and what it makes of a recipe, the cheapest first."""
     hardware, train = recipe.hardware, recipe.hardware.train
+    longest = longest_sequence(recipe.schedule)
+    if longest < most_row_tokens(recipe.schedule, hardware):
+        yield _saving(
+            f"hardware: {{train: {{tokens_per_micro_batch: {longest}}}}}", _learning(tokens_per_micro_batch=longest)
+        )
     if not train.activation_checkpointing:
         yield _saving("hardware: {train: {activation_checkpointing: true}}", _learning(activation_checkpointing=True))
     for stage in range(train.zero + 1, 4):

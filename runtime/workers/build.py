@@ -16,7 +16,7 @@ from ...dsl.model.algorithm import Kind
 from ...dsl.model.model_sizes import is_folder
 from ...dsl.model.plan import Plan, Role
 from ...dsl.model.recipe import Checkpoint, DType, Init, Launcher, Layout, Model, Offload, WeightTransfer
-from ...dsl.model.stage_kinds import num_slots
+from ...dsl.model.stage_kinds import most_row_tokens, num_slots, recomputes_activations
 from ..agents.chat import LEFT_OUT, NO_THOUGHTS, Chat
 from ..agents.formats import format_for
 from ..agents.prompts import prompt_texts
@@ -319,8 +319,6 @@ def learner_settings(plan: Plan, model: ModelSource) -> LearnerSettings:
     # each stage sets its own constants; here it counts whether any of them decays
     optimizers = [stage.settings.algorithm.optimizer for stage in plan.stages]
     decay = max(optimizer.weight_decay for optimizer in optimizers)
-    # a GPU needs much to do at once; a CPU is as quick with little, and in a short row fewer places stay empty
-    row_tokens = 16384 if plan.hardware.gpus_per_node else 2048
     return LearnerSettings(
         model=Path(model.path),
         dtype=_dtype(plan),
@@ -329,10 +327,10 @@ def learner_settings(plan: Plan, model: ModelSource) -> LearnerSettings:
         zero=0 if _alone(plan) else train.zero,
         offload=train.offload,
         optimizer=OptimizerSettings(betas=optimizers[0].betas, eps=optimizers[0].eps, weight_decay=decay),
-        tokens_per_micro_batch=train.tokens_per_micro_batch or max(_context(plan), row_tokens),
+        tokens_per_micro_batch=most_row_tokens([stage.settings for stage in plan.stages], plan.hardware),
         sequence_parallel=train.sequence_parallel,
         share_prefixes=train.share_prefixes,
-        activation_checkpointing=train.activation_checkpointing and plan.hardware.gpus_per_node > 0,
+        activation_checkpointing=recomputes_activations(plan.hardware),
         # a GPU's units for half precision add up in fp32 anyway; a CPU widens the matrix at each update
         fp32_head=plan.hardware.gpus_per_node > 0 if train.fp32_head is None else train.fp32_head,
         trust_remote_code=model.trust_remote_code,

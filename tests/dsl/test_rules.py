@@ -1072,11 +1072,11 @@ def test_the_first_of_two_stages_is_pointed_at(say: Callable[..., list[Diagnosti
 def test_memory_comes_with_its_table_and_what_helps(say: Callable[..., list[Diagnostic]]) -> None:
     learner = SEVEN | FOUR | {"hardware.gpu_memory_gb": 30.0, "hardware.layout": Layout.SPLIT}
     found = {each.message: each.help for each in say("hardware.everything_fits_in_gpu_memory", learner)}
-    # 15.23 + 91.39 / 2 + 30.46 / 2 + 2 + 3.49 + 0.94 + 2.18 + 1.5
+    # 15.23 + 91.39 / 2 + 30.46 / 2 + 2 + 6.98 + 0.94 + 2.18 + 1.5
     (message,) = found
-    assert message == "needs 86.3 GB per GPU; the GPU has 30.0 GB"
+    assert message == "needs 89.8 GB per GPU; the GPU has 30.0 GB"
     assert found[message] == (
-        "learner: weights 15.2, optimizer 45.7, gradients 15.2, buckets 2.0, activations 3.5, logits 3.1, "
+        "learner: weights 15.2, optimizer 45.7, gradients 15.2, buckets 2.0, activations 7.0, logits 3.1, "
         "process 1.5 GB; to fit, write model: {lora: {rank: 16}}, or hardware: {train: {zero: 3, offload: all}}"
     )
 

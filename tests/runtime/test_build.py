@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import tokenizers  # noqa: F401 - a model is made
+from agym.dsl.model.model_sizes import find_shape
 from agym.dsl.model.recipe import Environment, TokenizerInit, TokenizerKind
+from agym.dsl.planning.memory import activation_bytes, width
 from agym.envs.clients.client import InlineEnv
 from agym.envs.errors import EnvFault
 from agym.runtime.backends.hf_models import ModelSource, load_tokenizer, make_tokenizer
@@ -112,6 +114,25 @@ def test_logits_are_in_fp32_where_the_recipe_says_so_and_by_default_on_gpus(
     new_run: Any, settings: tuple[str, ...], is_fp32: bool
 ) -> None:
     assert learner_settings(new_run(*settings).plan, ModelSource(path="m")).fp32_head is is_fp32
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (),
+        ("agent.context_tokens=4096",),
+        ("hardware.train.tokens_per_micro_batch=512",),
+        ("hardware.gpus_per_node=1", "hardware.gpu=h100"),
+        ("hardware.gpus_per_node=1", "hardware.gpu=h100", "hardware.train.activation_checkpointing=false"),
+    ],
+)
+def test_activations_of_the_plan_are_those_of_the_rows_that_run(new_run: Any, settings: tuple[str, ...]) -> None:
+    plan = new_run(*settings).plan
+    (planned,) = [item.bytes for use in plan.budget.memory for item in use.items if item.what == "activations"]
+    made, shape = learner_settings(plan, ModelSource(path="m")), find_shape(plan.model)
+    assert shape is not None
+    size = width(plan.model.dtype, plan.hardware.gpus_per_node > 0)
+    assert planned == activation_bytes(shape, made.tokens_per_micro_batch, size, made.activation_checkpointing)
 
 
 def test_ranks_divide_rows_as_the_recipe_says(new_run: Any) -> None:
