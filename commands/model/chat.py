@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ...catalog import catalog
 from ..invocation.shell import Exit, Shell, UsageError
 
 __all__ = ["add_arguments", "converse", "read_system_prompt", "run"]
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     from ...runtime.pretrained.chat import ReplySettings, load_chat_model
 
     settings = ReplySettings(tokens=arguments.tokens, temperature=arguments.temperature, seed=arguments.seed)
-    model = load_chat_model(folder)
+    model = load_chat_model(folder, computes_bf16=catalog().computes_bf16())
     converse(lambda messages: model.reply(messages, settings), system, shell)
     return Exit.RIGHT
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...dsl.model.recipe import Init, TokenizerInit, TokenizerKind
+from ..agents.template import Template, TemplateError
 from ..protocols import NamedTensors
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ __all__ = [
     "UnknownWord",
     "VocabularyTooSmall",
     "copy_tokenizer",
+    "find_ends",
     "load_causal_model",
     "load_tokenizer",
     "make_model",
@@ -312,18 +314,26 @@ def copy_tokenizer(source: ModelSource, folder: Path, chat_template: str | None 
     if chat_template is not None:
         tokenizer.chat_template = chat_template
     tokenizer.save_pretrained(folder)
-    _add_end_token(tokenizer.eos_token_id, folder)
+    _add_end_tokens(find_ends(ModelTokenizer(tokenizer)), folder)
 
 
-def _add_end_token(end: int, folder: Path) -> None:
+def find_ends(tokenizer: ModelTokenizer) -> tuple[int, ...]:
+    """Find the tokens that end a reply: the chat template's, which the tokenizer may not call its own, and that one."""
+    try:
+        return tuple(dict.fromkeys((Template(tokenizer).end, tokenizer.end_of_reply)))
+    except TemplateError:
+        return (tokenizer.end_of_reply,)
+
+
+def _add_end_tokens(ends: Sequence[int], folder: Path) -> None:
     from transformers import GenerationConfig
 
     exists = (folder / "generation_config.json").is_file()
     config = GenerationConfig.from_pretrained(folder) if exists else GenerationConfig()
     known = config.eos_token_id
-    ends = known if isinstance(known, list) else [] if known is None else [known]
-    if end not in ends:
-        config.eos_token_id = [end, *ends]
+    listed = known if isinstance(known, list) else [] if known is None else [known]
+    if missing := [end for end in ends if end not in listed]:
+        config.eos_token_id = [*missing, *listed]
         config.save_pretrained(folder)
 
 

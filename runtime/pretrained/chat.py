@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from ..backends.hf_models import without_progress_bars
+from ..agents.messages import Message
+from ..agents.template import Template, TemplateError
+from ..backends.hf_models import ModelTokenizer, find_ends, without_progress_bars
 from ..errors import RunError
 
 if TYPE_CHECKING:
@@ -31,16 +35,20 @@ class ReplySettings:
     seed: int = 0
 
 
-def load_chat_model(folder: Path) -> ChatModel:
-    """Load a folder's model in the precision of its weights; RunError where it is none that talks."""
+def load_chat_model(folder: Path, *, computes_bf16: bool = True) -> ChatModel:
+    """Load a folder's model in the precision of its weights, or in fp32 where the CPU computes in no other; RunError
+    where it is none that talks."""
     try:
         with without_progress_bars():
-            causal = AutoModelForCausalLM.from_pretrained(folder, dtype="auto", local_files_only=True)
+            dtype = "auto" if computes_bf16 else torch.float32
+            causal = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise RunError(f"'{folder}' is no model folder: {str(error).partition(chr(10))[0]}") from error
     if not tokenizer.chat_template:
         raise RunError(f"the tokenizer in '{folder}' has no chat template")
+    if tokenizer.eos_token_id is None:
+        raise RunError(f"the tokenizer in '{folder}' has no end token, so a reply could never end")
     return ChatModel(causal, tokenizer)
 
 
@@ -50,15 +58,14 @@ class ChatModel:
     def __init__(self, causal: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         self._causal, self._tokenizer = causal.eval(), tokenizer
         ends = None if causal.generation_config is None else causal.generation_config.eos_token_id
-        self._ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])}
+        words = ModelTokenizer(tokenizer)
+        self._ends = {*find_ends(words), *(ends if isinstance(ends, list) else [ends])}
+        self._render = _find_renderer(words)
         self._positions: int | None = getattr(causal.config, "max_position_embeddings", None)
 
     def reply(self, messages: Sequence[Mapping[str, str]], settings: ReplySettings) -> Iterator[str]:
         """Yield the next reply, a piece at a time; what was yielded stays."""
-        text = self._tokenizer.apply_chat_template(
-            list(map(dict, messages)), tokenize=False, add_generation_prompt=True
-        )
-        opening = list(self._tokenizer.encode(str(text), add_special_tokens=False))
+        opening = list(self._tokenizer.encode(self._render(messages), add_special_tokens=False))
         room = settings.tokens if self._positions is None else self._positions - len(opening)
         if room < 1:
             raise RunError(f"the conversation exceeds the model's context of {self._positions} tokens: start anew")
@@ -86,3 +93,13 @@ class ChatModel:
                 drawn = logits_V.argmax()[None]
             new_ids = drawn[None]
             yield int(drawn)
+
+
+def _find_renderer(tokenizer: ModelTokenizer) -> Callable[[Sequence[Mapping[str, str]]], str]:
+    """Render as training does, which puts a system prompt before the user's words where the template has no such role;
+    by the template alone where training could not use it."""
+    try:
+        template = Template(tokenizer)
+    except TemplateError:
+        return partial(tokenizer.render, reply=True)
+    return lambda messages: template.render([Message(each["role"], each["content"]) for each in messages])

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import tokenizers  # noqa: F401 - a model is made
 from agym.dsl.model.recipe import Init, TokenizerInit
-from agym.runtime.backends.hf_models import make_model, make_tokenizer
+from agym.runtime.backends.hf_models import ModelSource, ModelTokenizer, copy_tokenizer, make_model, make_tokenizer
 from agym.runtime.errors import RunError
-from agym.runtime.pretrained.chat import ChatModel, ReplySettings, load_chat_model
+from agym.runtime.pretrained.chat import ChatModel, ReplySettings, _find_renderer, load_chat_model
 
 pytestmark = pytest.mark.slow
 
@@ -56,3 +56,31 @@ def test_a_reply_ends_with_the_context_and_a_full_one_is_said(model: ChatModel) 
 def test_what_is_no_chat_model_is_said(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is no model folder"):
         load_chat_model(tmp_path)
+
+
+CHATML = (
+    "{% for each in messages %}<|user|>{{ each.role }}\n{{ each.content }}<|pad|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|user|>assistant\n{% endif %}"
+)
+"""A template that ends replies with another token than the tokenizer's own."""
+
+
+def test_a_system_prompt_goes_before_the_users_words_where_the_template_has_no_such_role(folder: Path) -> None:
+    from transformers import AutoTokenizer
+
+    words = AutoTokenizer.from_pretrained(folder)
+    words.chat_template = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + CHATML
+    render = _find_renderer(ModelTokenizer(words))
+    with_prompt = [{"role": "system", "content": "you"}, *HEY]
+    assert render(with_prompt) == render([{"role": "user", "content": "you\n\nhey"}])
+
+
+def test_generation_ends_where_the_template_ends_replies_and_at_the_tokenizers_own_end(
+    folder: Path, tmp_path: Path
+) -> None:
+    from transformers import AutoTokenizer, GenerationConfig
+
+    words = AutoTokenizer.from_pretrained(folder)
+    copy_tokenizer(ModelSource(path=str(folder)), tmp_path, CHATML)
+    ends = GenerationConfig.from_pretrained(tmp_path).eos_token_id
+    assert ends == [words.convert_tokens_to_ids("<|pad|>"), words.eos_token_id]
