@@ -23,7 +23,7 @@ from ..dsl.publish.plan_json import to_json
 from ..files import write_atomically
 from .export import add_checkpoint
 from .invocation.compiling import build_compiler, choose, open_stored
-from .invocation.engines import prepare_process
+from .invocation.engines import check_model_folder, prepare_process
 from .invocation.requirements import check_installed
 from .invocation.shell import Exit, Shell, UsageError
 from .invocation.stored_code import refuse_stored_code
@@ -79,7 +79,11 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     output, saved = (
         _new_place(shell, name, what) for name, what in ((arguments.output, "file"), (arguments.episodes, "folder"))
     )
+    if output is not None and output == saved:
+        raise UsageError("--output and --episodes name the same place: --episodes holds the numbers as well")
     root = shell.cwd / arguments.target
+    if (root / "config.json").is_file() and not is_run(root):
+        raise UsageError(f"'{arguments.target}' is a model: name a recipe, and --model {arguments.target}")
     archive = RunReader(root) if is_run(root) else None
     text = None if archive is None else open_stored(arguments.target, archive)
     compiler = build_compiler(shell, _settings(arguments))
@@ -123,9 +127,11 @@ def _new_place(shell: Shell, name: str | None, what: str) -> Path | None:
     """Where to write, checked before anything is played."""
     if name is None:
         return None
-    place = shell.cwd / name
+    place = Path(os.path.normpath(shell.cwd / name))
     if not place.parent.is_dir():
         raise UsageError(f"the folder {place.parent} is not there")
+    if not os.access(place.parent, os.W_OK):
+        raise UsageError(f"the folder {place.parent} cannot be written to")
     if os.path.lexists(place):
         raise UsageError(f"{place} is there already: name a new {what}")
     return place
@@ -152,6 +158,8 @@ def _exam(arguments: argparse.Namespace, shell: Shell, archive: RunReader | None
 
     if arguments.model is not None:
         folder = shell.cwd / os.path.expanduser(arguments.model)
+        if folder.is_dir():
+            check_model_folder(folder, arguments.model)
         plan = _with_model(plan, str(folder) if folder.is_dir() else arguments.model)
     elif archive is not None:
         return _of_run(arguments, archive, plan)
@@ -236,7 +244,10 @@ def _show(result: _Result, exam: _Exam, shell: Shell) -> None:
     from ..reporters.evaluation import evaluation_table, outcomes_table  # import rich, needed only now
 
     if result.row is None:
-        shell.err.write(f"agym eval: interrupted: {result.missing} episodes are missing, what follows is partial\n")
+        shell.err.write(
+            f"agym eval: interrupted: {result.missing} episodes of what was begun are missing, what "
+            "follows is partial\n"
+        )
     else:
         shell.out.write(evaluation_table(result.row, _horizons(result.plays), shell.style) + "\n")
     if result.plays:
@@ -287,6 +298,7 @@ def _format_json(target: str, exam: _Exam, result: _Result) -> str:
         "eval": to_json(exam.plan.eval or Eval()),
         "turns": dict(_horizons(result.plays)),
         "partial": result.row is None,
+        "missing": result.missing,
         "results": {key: value for key, value in (result.row or {}).items() if key.startswith("eval/")},
         "outcomes": [
             {"environment": each.environment, "turns": each.horizon, "mode": each.mode.value, **asdict(outcomes)}

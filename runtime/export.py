@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from pathlib import Path
 
 from ..dsl.check.paths import anchor_paths
@@ -15,6 +16,7 @@ from .errors import RunError
 from .pretrained.catalog import list_pretrained
 from .reporting import MetricsRow
 from .storage.checkpoint_files import SEAL
+from .storage.episode_reader import EPISODES, DamagedEpisode, episode_files, read_chunks
 from .storage.model_files import check_model, start_folder
 from .storage.run_folder import FolderError, fill_folder
 from .storage.run_reader import RunReader, SavedStep
@@ -80,6 +82,8 @@ def _write_card(plan: Plan, reader: RunReader, saved: SavedStep, version: str) -
     )
     yield from (f"| {key} | `{value}` |" for key, value in plan.choices.items())
     yield from (f"| seed | {plan.seed} |", f"| steps | {saved.step} |")
+    if plan.model.revision:
+        yield f"| revision of the base model | `{plan.model.revision}` |"
     if known:
         yield f"| weights before training | {known.title}, of `{known.package}=={known.version}` |"
     yield from _describe_agent(plan, reader)
@@ -93,23 +97,37 @@ def _describe_agent(plan: Plan, reader: RunReader) -> Iterator[str]:
     names = ", ".join(f"`{each.use or each.url}`" for each in stage.environments.values())
     yield from (f"| environments | {names} |", f"| reply format | `{stage.agent.format}` |")
     yield f"| tokens per reply, and of context | {stage.agent.tokens_per_turn}, {stage.agent.context_tokens} |"
-    if prompt := _read_prompt(reader):
-        yield from ("", "## System prompt", "", _FENCE, prompt.replace(_FENCE, ""), _FENCE)
+    prompts = _read_prompts(reader, {*stage.environments})
+    for name, prompt in prompts.items():
+        title = "System prompt" if len(prompts) == 1 else f"System prompt in {name}"
+        yield from ("", f"## {title}", "", _FENCE, prompt.replace(_FENCE, ""), _FENCE)
 
 
 _FENCE = "`````"
 
 
-def _read_prompt(reader: RunReader) -> str:
-    """The system prompt of the run's newest episodes that are kept; empty where none are."""
-    for file in sorted((reader.root / "episodes").glob("*.jsonl"), reverse=True):
-        with file.open(encoding="utf-8", errors="replace") as lines:
-            try:
-                opening = json.loads(next(lines, "null"))["opening"]
-                return next((str(each["content"]) for each in opening if each["role"] == "system"), "")
-            except (ValueError, KeyError, TypeError, RecursionError):
-                continue
-    return ""
+def _read_prompts(reader: RunReader, environments: Set[str]) -> Mapping[str, str]:
+    """The system prompts of the run's newest episodes that are kept, by environment."""
+    found: dict[str, str] = {}
+    for line in _newest_lines(reader.root / EPISODES):
+        try:
+            episode = json.loads(line)
+            name = str(episode["task"]["environment"])
+            prompts = (str(each["content"]) for each in episode["opening"] if each["role"] == "system")
+            if name in environments and name not in found and (prompt := next(prompts, "")):
+                found[name] = prompt
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+        if len(found) == len(environments):
+            break
+    return dict(sorted(found.items()))
+
+
+def _newest_lines(folder: Path) -> Iterator[bytes]:
+    for file in reversed(episode_files(folder)):
+        with suppress(DamagedEpisode):
+            for chunk in read_chunks(file):
+                yield from chunk.data.splitlines()
 
 
 def _evaluation_table(rows: Sequence[MetricsRow]) -> Iterator[str]:

@@ -38,6 +38,7 @@ from .runtime.conftest import episodes_of
         (("a.yaml", "--temperature", "-1"), 1, "must be at least 0, got -1"),
         (("a.yaml", "--output", "a.yaml"), 2, "is there already: name a new file"),
         (("a.yaml", "--output", "far/away.json"), 2, "is not there"),
+        (("a.yaml", "--output", "x", "--episodes", "./x"), 2, "--output and --episodes name the same place"),
         (("nowhere",), 1, "no file or shipped recipe 'nowhere'"),
     ],
 )
@@ -49,6 +50,33 @@ def test_what_cannot_be_measured_is_told_before_anything_starts(
     assert (called.code, called.out) == (code, "")
     assert said in called.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.yaml"]
+
+
+def test_a_model_as_target_is_told_with_what_to_write(agym: Agym, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/config.json").write_text("{}")
+    called = agym("eval", "mine")
+    assert (called.code, called.out) == (2, "")
+    assert "'mine' is a model: name a recipe, and --model mine" in called.err
+
+
+@pytest.mark.parametrize(
+    ("inside", "said"),
+    [
+        ("notes.txt", "there is no config.json in it"),
+        ("adapter_config.json", "these are adapters alone, to be merged into their base model"),
+        ("model/config.json", "its model is the folder 'model' in it"),
+    ],
+)
+def test_a_folder_without_a_model_is_told_with_what_it_holds(
+    agym: Agym, tmp_path: Path, inside: str, said: str
+) -> None:
+    (tmp_path / "mine" / inside).parent.mkdir(parents=True)
+    (tmp_path / "mine" / inside).write_text("{}")
+    called = agym("eval", "quickstart", "--model", "mine")
+    assert (called.code, called.out) == (2, "")
+    assert "'mine' holds no model" in called.err
+    assert said in called.err
 
 
 def test_the_table_has_a_line_for_each_horizon_and_way_of_drawing() -> None:
@@ -195,7 +223,7 @@ def test_the_first_signal_ends_it_and_what_was_played_is_called_partial(finished
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err[-2000:]
-    assert "episodes are missing, what follows is partial" in err
+    assert "are missing, what follows is partial" in err
     assert "Traceback" not in err
     told = json.loads((tmp_path / "out.json").read_text())
     (play,) = told["outcomes"]

@@ -12,6 +12,7 @@ import tokenizers  # noqa: F401 - a model is made
 from agym.dsl.model.recipe import Init, TokenizerInit
 from agym.runtime.backends.hf_models import make_model, make_tokenizer
 from agym.runtime.progress import Progress
+from agym.runtime.storage.episode_reader import compress_member
 from agym.runtime.storage.run_folder import RunFolder
 
 from .conftest import Agym
@@ -77,13 +78,32 @@ def test_its_card_says_how_the_agent_reads_and_writes(agym: Agym, run: Path, tmp
     (run / "episodes").mkdir(exist_ok=True)
     (run / "episodes/step-000002-eval.jsonl").write_text("{}\n")
     opening = [{"role": "system", "content": "Craft.\n`````\n## Use"}, {"role": "user", "content": "Goal: plank"}]
-    (run / "episodes/step-000001-eval.jsonl").write_text(json.dumps({"opening": opening}) + "\nhalf a li")
+    line = {"task": {"environment": "textcraft"}, "opening": opening}
+    (run / "episodes/step-000001-eval.jsonl").write_text(json.dumps(line) + "\nhalf a li")
     agym("export", "runs/quickstart", "out")
     card = (tmp_path / "out/README.md").read_text()
     assert "| environments | `textcraft` |\n| reply format | `plain` |" in card
     assert "## System prompt\n\n`````\nCraft.\n\n## Use\n`````\n" in card
     assert "base_model" not in card
     assert "## System prompt" not in (tmp_path / "without/README.md").read_text()
+
+
+def test_its_card_has_the_prompt_of_each_environment_also_of_training_episodes(
+    agym: Agym, run: Path, tmp_path: Path
+) -> None:
+    environments = "{a: {use: textcraft}, b: {use: textcraft}}"
+    rewrite(run, agym("show", "quickstart", "--set", f"environments={environments}").out)
+    (run / "episodes").mkdir(exist_ok=True)
+    lines = [
+        json.dumps({"task": {"environment": name}, "opening": [{"role": "system", "content": f"Craft {name}."}]})
+        for name in ("b", "a", "elsewhere", "a")
+    ]
+    (run / "episodes/train.jsonl.gz").write_bytes(compress_member(1, "".join(f"{line}\n" for line in lines).encode()))
+    called = agym("export", "runs/quickstart", "out")
+    assert called.code == 0, called.err
+    card = (tmp_path / "out/README.md").read_text()
+    shown = [f"## System prompt in {name}\n\n`````\nCraft {name}.\n`````\n" for name in "ab"]
+    assert "\n".join(shown) in card
 
 
 def test_the_card_of_a_pretrained_model_names_its_base_and_licence(agym: Agym, run: Path, tmp_path: Path) -> None:

@@ -9,12 +9,14 @@ import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from io import UnsupportedOperation
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from ...dsl.model.plan import Plan
+from .shell import UsageError
 
-__all__ = ["has_started_again", "prepare_engine", "prepare_process", "put_back"]
+__all__ = ["check_model_folder", "has_started_again", "prepare_engine", "prepare_process", "put_back"]
 
 _STARTED_AGAIN = "AGYM_STARTED_AGAIN"
 """Holds the id of the process, which a restart keeps; a child process has another."""
@@ -31,6 +33,18 @@ def put_back(stdin: BinaryIO, data: bytes) -> None:
         file.write(data)
         file.seek(0)
         os.dup2(file.fileno(), stdin.fileno())
+
+
+def check_model_folder(folder: Path, given: str) -> None:
+    """Refuse a folder without a model, and say what there is in it."""
+    if (folder / "config.json").is_file():
+        return
+    hint = ""
+    if (folder / "adapter_config.json").is_file():
+        hint = "; these are adapters alone, to be merged into their base model"
+    elif (folder / "model").is_dir():
+        hint = " (its model is the folder 'model' in it)"
+    raise UsageError(f"'{given}' holds no model: there is no config.json in it{hint}")
 
 
 def prepare_process(plan: Plan, environ: Mapping[str, str]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ...catalog import catalog
+from ..invocation.engines import check_model_folder
 from ..invocation.shell import Exit, Shell, UsageError
 
 __all__ = ["add_arguments", "converse", "read_system_prompt", "run"]
@@ -42,6 +43,7 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
         raise UsageError(f"'{arguments.model}' is the folder of a run: write its model with 'agym export' first")
     folder = Path(find_model(Model(path=str(given) if given.is_dir() else arguments.model)).path)
     system = read_system_prompt(folder) if arguments.card else arguments.system
+    check_model_folder(folder, arguments.model)
     from ...runtime.pretrained.chat import ReplySettings, load_chat_model
 
     settings = ReplySettings(tokens=arguments.tokens, temperature=arguments.temperature, seed=arguments.seed)

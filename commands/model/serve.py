@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..export import add_checkpoint
-from ..invocation.engines import prepare_engine
+from ..invocation.engines import check_model_folder, prepare_engine
 from ..invocation.pages import check_port
 from ..invocation.shell import Exit, Shell, UsageError
 
@@ -84,9 +84,7 @@ def _find_model(arguments: argparse.Namespace, shell: Shell) -> Path:
     if arguments.checkpoint is not None:
         raise UsageError(f"'{arguments.model}' is not the folder of a run, which --checkpoint needs")
     folder = Path(find_model(Model(path=str(given) if given.is_dir() else arguments.model)).path)
-    if not (folder / "config.json").is_file():
-        inside = " (its model is the folder 'model' in it)" if (folder / "model").is_dir() else ""
-        raise UsageError(f"'{arguments.model}' holds no model: there is no config.json in it{inside}")
+    check_model_folder(folder, arguments.model)
     return folder
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...dsl.model.recipe import Init, TokenizerInit, TokenizerKind
 from ..agents.template import Template, TemplateError
+from ..errors import RunError
 from ..protocols import NamedTensors
 
 if TYPE_CHECKING:
@@ -340,9 +341,13 @@ def _add_end_tokens(ends: Sequence[int], folder: Path) -> None:
 def _pretrained_tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-        source.path, trust_remote_code=source.trust_remote_code
-    )
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            source.path, trust_remote_code=source.trust_remote_code
+        )
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise RunError(f"'{source.path}' has no tokenizer that can be read: {reason}") from error
     return tokenizer
 
 

@@ -93,7 +93,10 @@ class RunReader:
             return int(wanted)
         best = read_progress(latest[1]).best_step
         if best < 0:
-            raise FolderError(f"'{self.root}' keeps no best step: its recipe sets no 'checkpoint.best'")
+            raise FolderError(
+                f"'{self.root}' keeps no best step: its recipe sets no 'checkpoint.best', or nothing was "
+                "evaluated up to its last checkpoint"
+            )
         return best
 
     def steps(self) -> list[int]:

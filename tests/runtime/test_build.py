@@ -55,6 +55,12 @@ def test_a_model_that_is_there_is_not_made_again(prepared: Any, tmp_path: Path) 
     assert (tmp_path / "start/model.safetensors").stat().st_mtime_ns == before
 
 
+def test_a_folder_without_a_tokenizer_is_told(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    with pytest.raises(RunError, match="has no tokenizer that can be read"):
+        load_tokenizer(ModelSource(path=str(tmp_path)))
+
+
 def test_half_a_model_is_made_again(prepared: Any, tmp_path: Path) -> None:
     (tmp_path / ".unfinished-start").mkdir()
     (tmp_path / ".unfinished-start/config.json").write_text("{")
