@@ -763,13 +763,14 @@ class TrainHardware:
     offload: Offload = Offload.NONE
     """What is kept in host memory while not in use."""
     tokens_per_micro_batch: Annotated[int, Bounds(at_least=1), Example(16384)] | None = None
-    """Packed tokens per forward pass; if not given, 16,384 on GPUs and 2,048 on a CPU, or an episode of full length where
-    that is more."""
+    """Packed tokens per forward pass; if not given, 16,384 on GPUs and 2,048 on a CPU, or an episode of full length
+    where that is more."""
     sequence_parallel: Annotated[int, Bounds(at_least=1), Example(4)] = 1
     """Neighbouring ranks that divide the tokens of each forward pass between them (Ulysses), for long contexts: each
     holds that much less of the activations. It divides the ranks and the heads of every model that learns or scores."""
     share_prefixes: bool = True
-    """Whether to compute once what episodes of a forward pass begin with in common, such as the prompt of a group."""
+    """Whether to compute once what episodes of a forward pass begin with in common, such as the prompt of a group. Not
+    where ranks divide a forward pass (`sequence_parallel`)."""
     activation_checkpointing: bool = True
     """Whether to recompute activations in the backward pass instead of keeping them. On a CPU they are always kept."""
     fp32_head: bool | None = None

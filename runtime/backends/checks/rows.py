@@ -4,6 +4,7 @@ apart, else one by one; whole, or each rank of a group its slice of the tokens."
 from __future__ import annotations
 
 import inspect
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -206,14 +207,11 @@ def _find_borders(row: PackedRow) -> dict[str, Any]:
 def find_dropout(backbone: nn.Module) -> str | None:
     """Find a layer that draws what it drops: sequences that share a token would share the draw."""
     for module in backbone.modules():
-        is_dropout = isinstance(module, nn.modules.dropout._DropoutNd)
-        shares = [getattr(module, name, 0.0) for name in (*_DROPOUTS, *(["p"] if is_dropout else []))]
+        draws = r"p|.*(drop|jitter).*" if isinstance(module, nn.modules.dropout._DropoutNd) else r".*(drop|jitter).*"
+        shares = [value for name, value in vars(module).items() if re.fullmatch(draws, name)]
         if any(isinstance(share, float) and share > 0 for share in shares):
             return type(module).__name__
     return None
-
-
-_DROPOUTS = ("dropout", "attention_dropout", "attn_dropout", "dropout_p", "jitter_noise", "router_jitter_noise")
 
 
 def _has_lengthening_positions(backbone: nn.Module) -> bool:

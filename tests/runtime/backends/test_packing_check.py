@@ -15,12 +15,13 @@ import pytest
 import torch
 from agym.dsl.model.recipe import DType, Lora
 from agym.runtime.backends.checks.packing_check import choose_rows
-from agym.runtime.backends.checks.rows import RowKind, RowNetwork, RowReader, register_attention
+from agym.runtime.backends.checks.rows import RowKind, RowNetwork, RowReader, find_dropout, register_attention
 from agym.runtime.backends.critic import build_network
 from agym.runtime.backends.policy import FrozenPolicy, Policy
 from agym.runtime.errors import RunError
 from agym.runtime.learning.packing import PackedRow, RowLayout, packed_attention, scatter
 from agym.runtime.protocols import LearnerSettings
+from torch import nn
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 TREE, PACKED, ALONE, REFUSED = bench.TREE, bench.PACKED, bench.ALONE, bench.REFUSED
@@ -87,6 +88,16 @@ def test_positions_that_depend_on_the_longest_sequence_get_rows_of_one(folder: C
     policy = Policy(LearnerSettings(model=model)).eval()
     assert "one sequence each" in checked(policy)[0]
     assert bench.measure_folder(model)["outcome"] == ALONE
+
+
+@pytest.mark.parametrize("name", ["dropout", "hidden_dropout", "resid_pdrop", "attn_dropout_p", "router_jitter_noise"])
+def test_a_layer_that_draws_is_found_whatever_it_calls_its_share(name: str) -> None:
+    layer = nn.Sequential(nn.Linear(1, 1))
+    assert find_dropout(layer) is None
+    setattr(layer[0], name, 0.1)
+    assert find_dropout(layer) == "Linear"
+    setattr(layer[0], name, 0.0)
+    assert find_dropout(layer) is None
 
 
 def test_rows_that_mix_what_branches_off_a_shared_prefix_hold_each_prefix_again(folder: Callable[..., Path]) -> None:
