@@ -164,7 +164,7 @@ class SciWorld(Env):
         actions = self._load(task, solve=True).solution()
         # played: it may go on after the end, and simplifications may have made another world of it
         whole, needed = self._play_solution(task, actions)
-        shorter, _ = self._play_solution(task, needed)
+        shorter = whole if needed == whole else self._play_solution(task, needed)[0]
         return next((each for each in (shorter, whole) if each and len(each) <= self._options.max_steps), None)
 
     def _play_solution(self, task: str, actions: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
