@@ -64,7 +64,7 @@ class Chat:
         thoughts: Thoughts = Thoughts.KEEP,
     ) -> None:
         self._tokenizer = tokenizer
-        self._thinking = thinking
+        self.thinking = thinking
         self._styles: dict[tuple[bool, str, Thoughts], Chat] = {_style_key(thinking, tools, thoughts): self}
         self._break_marks = _break_marks(mark for mark in tokenizer.marks if mark not in _TAGS)
         self.tools = tuple(tools)
@@ -79,6 +79,8 @@ class Chat:
         self.result_role = self._find_result_role() if tools else "user"
         """Role of the messages that hold the results of tool calls."""
         self.rewrites, self.strips = self._decide(thoughts)
+        self.find_hidden = lru_cache(_OPENINGS_REMEMBERED)(self._find_hidden)
+        """Finds what is not shown of messages in these roles, those of an opening or those after a reply."""
         self._begun = lru_cache(_OPENINGS_REMEMBERED)(self._begin)
         self._followed = lru_cache(_REMEMBERED)(self._follow)
         self._decoded = lru_cache(_REMEMBERED)(tokenizer.decode)
@@ -150,9 +152,15 @@ class Chat:
     def _begin(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(self._template.render(self._clean(messages))))
 
+    def _find_hidden(self, roles: tuple[str, ...], opens: bool) -> str | None:
+        """Return the role of the first message that the template silently leaves out; None where all are shown."""
+        probes = [Message(role, f"probe {at}.") for at, role in enumerate(roles)]
+        text = (self._template.render if opens else self._template.render_after)(probes)
+        return next((each.role for each in probes if each.content not in text), None)
+
     def write(self, text: str) -> str:
         """Return the text that the model would have sampled, had it given this answer."""
-        return self._template.complete(text) if self._thinking else text
+        return self._template.complete(text) if self.thinking else text
 
     def reply(self, text: str) -> list[int]:
         """Encode a reply that was not sampled."""

@@ -14,7 +14,7 @@ from typing import Self
 
 import torch
 import torch.distributed
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...dsl.model.algorithm import Importance, Level, LossKind
 from ...dsl.model.recipe import Lora
@@ -40,6 +40,7 @@ from .hf_models import ModelSource, copy_tokenizer, write_model
 from .lora import (
     AdapterReference,
     adapted_layers,
+    adapter_shapes,
     named_adapters,
     read_adapters,
     read_foreign_adapters,
@@ -63,7 +64,7 @@ class DeepSpeedLearner(ZeroEngine):
         self._settings = settings
         # what is frozen is no part of a checkpoint, so it is always the model of the settings
         self._policy = Policy(settings if start is None or settings.lora else replace(settings, model=start))
-        adapters = _choose_adapters(settings.lora, start)
+        adapters = _choose_adapters(settings.lora, start, self._policy.causal)
         if adapters is not None:
             copy_weights(named_adapters(self._policy.causal), adapters.items())
         super().__init__(self._policy, settings, outside=self._policy.outside)
@@ -185,7 +186,7 @@ class DeepSpeedLearner(ZeroEngine):
     def reference(self, folder: Path | None) -> Scorer:
         """Return the model that training began with, or the one exported to `folder`, without loading either; with LoRA
         only."""
-        others = _choose_adapters(self._settings.lora, folder)
+        others = _choose_adapters(self._settings.lora, folder, self._policy.causal)
         return AdapterReference(self, self._policy.causal, others)
 
     def export(self, folder: Path) -> None:
@@ -216,13 +217,13 @@ class DeepSpeedLearner(ZeroEngine):
         super().load(folder / _STATE)
 
 
-def _choose_adapters(lora: Lora | None, folder: Path | None) -> dict[str, Tensor] | None:
+def _choose_adapters(lora: Lora | None, folder: Path | None, causal: nn.Module) -> dict[str, Tensor] | None:
     """Those of an exported model, else those that the recipe begins with, if any."""
     if lora is None:
         return None
     if folder is not None:
         return read_adapters(folder / _ADAPTERS)
-    return None if lora.path is None else read_foreign_adapters(Path(lora.path), lora)
+    return None if lora.path is None else read_foreign_adapters(Path(lora.path), lora, adapter_shapes(causal))
 
 
 # --- what an update was like ---------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ __all__ = [
     "AdaptedLinear",
     "AdapterReference",
     "adapted_layers",
+    "adapter_shapes",
     "add_adapters",
     "named_adapters",
     "peft_name",
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 _WEIGHTS, _CONFIG = "adapter_model.safetensors", "adapter_config.json"
+_Shapes = Mapping[str, tuple[int, ...]]
 
 
 class AdaptedLinear(nn.Linear):
@@ -158,37 +160,65 @@ def write_adapters(weights: Mapping[str, Tensor], lora: Lora, folder: Path, base
     (folder / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def read_foreign_adapters(folder: Path, lora: Lora) -> dict[str, Tensor]:
-    """Read adapters that PEFT, or a run of ours, wrote; RunError where they are not such as the recipe says."""
+def adapter_shapes(network: nn.Module) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a network's adapters; ZeRO 3 leaves a process parts of them alone."""
+    return {name: tuple(getattr(each, "ds_shape", each.shape)) for name, each in named_adapters(network)}
+
+
+def read_foreign_adapters(folder: Path, lora: Lora, shapes: _Shapes) -> dict[str, Tensor]:
+    """Read adapters that PEFT, or a run of ours, wrote; RunError where they are not such as the recipe says, or do not
+    have the model's own `shapes`."""
     key = "model.lora.path"
     try:
         config = json.loads((folder / _CONFIG).read_bytes())
         weights = read_adapters(folder)
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, ValueError, RecursionError, SafetensorError) as error:
         raise RunError(f"{key}: '{folder}' holds no LoRA adapters as PEFT writes them: {error}") from error
     if not isinstance(config, dict):
         raise RunError(f"{key}: '{folder / _CONFIG}' is no JSON object")
-    for name, ours, theirs in _compare(config, lora, weights):
-        if ours != theirs:
-            raise RunError(
-                f"{key}: the adapters in '{folder}' have {name} {theirs}, the recipe {ours}: write it as they do"
-            )
+    found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    if problem := next(_find_problems(config, lora, found, shapes), None):
+        raise RunError(f"{key}: the adapters in '{folder}' {problem}")
     return {name: tensor.float() for name, tensor in weights.items()}
 
 
-_PLAIN = {"use_dora": False, "use_rslora": False, "bias": "none", "modules_to_save": None, "rank_pattern": {}}
-"""Settings of PEFT that our adapters do not have, with the values that mean none."""
+_COMPATIBLE = frozenset(
+    {
+        *("peft_type", "r", "lora_alpha", "target_modules", "exclude_modules", "layers_pattern", "lora_dropout"),
+        *("task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode"),
+        *("megatron_core", "qalora_group_size", "runtime_config", "eva_config"),
+    }
+)
+"""Settings of PEFT that are compared by themselves, or change nothing in what trained adapters compute."""
+_NEUTRAL = {"bias": ("none",), "init_lora_weights": (True, "gaussian", "orthogonal", "eva")}
+"""Values with which adapters are such as ours. PiSSA and the like begin with another base model than the recipe's."""
 
 
-def _compare(config: Mapping[str, Any], lora: Lora, weights: Mapping[str, Tensor]) -> Iterator[tuple[str, Any, Any]]:
-    """Name, value of the recipe and value of the adapters of all that must agree."""
-    yield "peft_type", "LORA", config.get("peft_type")
-    yield "rank", lora.rank, config.get("r")
-    yield "alpha", lora.alpha, config.get("lora_alpha")
-    yield from ((name, none, config.get(name) or none) for name, none in _PLAIN.items())
+def _is_plain(name: str, value: Any) -> bool:
+    is_none = value is None or value is False or value in ({}, [], "")
+    return is_none or name in _COMPATIBLE or value in _NEUTRAL.get(name, ())
+
+
+def _find_problems(config: Mapping[str, Any], lora: Lora, found: _Shapes, shapes: _Shapes) -> Iterator[str]:
+    """Say in what adapters differ from those of the recipe, and of its model."""
+    if (kind := config.get("peft_type")) != "LORA":
+        yield f"have peft_type {kind}, and only LORA is supported: give others"
+    for name, value in config.items():
+        if not _is_plain(name, value):
+            yield f"have {name} {str(value)[:60]}, which is not supported: merge them into the model, or train others"
     # PEFT may name its targets by a pattern: which there are is read off the weights
-    targets = {_last(name.rpartition(".lora_")[0]) for name in weights}
-    yield "targets", sorted(set(lora.targets)), sorted(targets)
+    targets = sorted({_last(name.rpartition(".lora_")[0]) for name in found})
+    for what, ours, theirs in (
+        ("rank", lora.rank, config.get("r")),
+        ("alpha", lora.alpha, config.get("lora_alpha")),
+        ("targets", sorted(set(lora.targets)), targets),
+    ):
+        if ours != theirs:
+            yield f"have {what} {theirs}, the recipe {ours}: write it as they do"
+    for name in sorted(found.keys() | shapes.keys()):
+        if found.get(name) != shapes.get(name):
+            own, needed = (shape and list(shape) for shape in (found.get(name), shapes.get(name)))
+            yield f"are of another model: '{name}' has the shape {own} there, and {needed} in 'model.path'"
 
 
 def read_adapters(folder: Path) -> dict[str, Tensor]:

@@ -7,8 +7,10 @@ error.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -23,13 +25,15 @@ from ..agents.messages import Message
 from ..agents.prompts import add_actions
 from ..backends.hf_models import UnknownWord
 from ..errors import RunError, StepRefused
+from ..policy_endpoint.messages import ChatMessage, Role
+from ..policy_endpoint.voice import Voice
 from ..rollout.env_calls import ConcurrencyLimits, ConnectedEnv, open_session, validated, with_deadline, with_retries
 from ..rollout.episode import Ending, Episode, Segment, Task, Turn
 from ..rollout.player import EpisodeLimits
 from ..rollout.token_buffer import TokenBuffer
 from ..seeds import derive
 from ..text_format import format_count
-from .dataset import Conversation
+from .dataset import Conversation, ConversationReply
 
 __all__ = ["Demonstrator", "NoExpert", "NoHindsight", "NoSolution", "append_solution", "keep_solved"]
 
@@ -102,6 +106,37 @@ def _finish(buffer: TokenBuffer, turns: Sequence[Turn], context_tokens: int) -> 
     )
 
 
+@contextmanager
+def _locate_refusals(origin: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # each template has its own way to refuse an order of roles, or a role
+        raise RunError(
+            f"demonstrations, {origin}: the chat template cannot show this conversation: {str(error)[:200]}; "
+            "begin with 'user', or with 'system' and 'user', write other roles as 'user', or give another one as "
+            "'model.chat_template'"
+        ) from error
+
+
+def _write_calls(voice: Voice, talk: Conversation) -> Conversation:
+    """Write a conversation with tools as one of texts, in the words in which the policy endpoint shows it."""
+
+    def show(messages: Sequence[Message]) -> list[ChatMessage]:
+        return [ChatMessage(Role(each.role), each.content) for each in messages]
+
+    replies = list[ConversationReply]()
+    for at, reply in enumerate(talk.replies):
+        text = voice.join(reply.text, reply.calls)
+        said = voice.read(voice.chat.write(text), with_calls=bool(reply.calls), parallel=True)
+        if len(said.calls) < len(reply.calls):
+            raise RunError(
+                f"demonstrations, {talk.origin}, reply {at + 1}: its calls, as the model writes them, cannot be read; "
+                "call tools of the line alone, and where the chat template takes no more, one call without a text"
+            )
+        replies.append(replace(reply, text=text, observations=tuple(map(voice.show, show(reply.observations)))))
+    return replace(talk, opening=tuple(voice.open(show(talk.opening))), replies=tuple(replies))
+
+
 def _append(buffer: TokenBuffer, ids: Sequence[int], *, trained: bool) -> tuple[int, int]:
     return buffer.append(ids, [trained] * len(ids))
 
@@ -121,6 +156,8 @@ class Demonstrator:
     noise: float
     loss_on: LossOn
     clock: Callable[[], float]
+    voices: dict[str, Voice] = field(default_factory=dict, init=False)
+    """By the tools of a given conversation: what a template makes of tools is found by asking it many times."""
 
     async def attempt(self, env: ConnectedEnv, task: Task, limits: EpisodeLimits, seed: int) -> Episode:
         """Play a demonstration, retried after faults as an agent's episode is; `NoExpert` where there is none."""
@@ -282,12 +319,25 @@ class Demonstrator:
 
     def render(self, conversation: Conversation, context_tokens: int) -> Episode:
         """Render a conversation in tokens, up to the last reply that fits."""
+        if not conversation.tools:
+            return self._render(conversation, context_tokens)
+        voice = self._speak_with(conversation)
+        return replace(self, chat=voice.chat)._render(_write_calls(voice, conversation), context_tokens)
+
+    def _speak_with(self, conversation: Conversation) -> Voice:
+        with _locate_refusals(conversation.origin):
+            key = json.dumps([asdict(tool) for tool in conversation.tools])
+            if key not in self.voices:
+                self.voices[key] = Voice(self.chat, conversation.tools, thinking=self.chat.thinking)
+            return self.voices[key]
+
+    def _render(self, conversation: Conversation, context_tokens: int) -> Episode:
         trains_all = self.loss_on is LossOn.ALL
-        buffer = TokenBuffer()
-        _append(buffer, self.chat.begin(conversation.opening), trained=trains_all)
+        buffer, origin = TokenBuffer(), conversation.origin
+        _append(buffer, self._show(conversation.opening, origin, opens=True), trained=trains_all)
         turns: list[Turn] = []
         for at, reply in enumerate(conversation.replies):
-            what = f"reply {at + 1} of task '{conversation.task.id}'"
+            what = f"{origin}, reply {at + 1}"
             ids = self._reply(reply.text, what, trained=reply.trained)
             if len(buffer.ids) + len(ids) > context_tokens:
                 break
@@ -306,7 +356,7 @@ class Demonstrator:
                 )
             )
             if at + 1 < len(conversation.replies):
-                _append(buffer, self.chat.follow(reply.observations), trained=trains_all)
+                _append(buffer, self._show(reply.observations, origin, opens=False), trained=trains_all)
         return Episode(
             task=conversation.task,
             index=0,
@@ -318,6 +368,13 @@ class Demonstrator:
             success=conversation.success,
             opening=conversation.opening,
         )
+
+    def _show(self, messages: Sequence[Message], origin: str, *, opens: bool) -> tuple[int, ...]:
+        with _locate_refusals(origin):
+            hidden = self.chat.find_hidden(tuple(each.role for each in messages), opens)
+            if hidden is not None:
+                raise ValueError(f"it leaves out a message of the role '{hidden}'")
+            return (self.chat.begin if opens else self.chat.follow)(messages)
 
     def _reply(self, text: str, what: str, *, trained: bool = True) -> list[int]:
         written = self.chat.write(text)

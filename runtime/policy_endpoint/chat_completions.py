@@ -11,7 +11,7 @@ from .messages import read_chat_messages, read_tool
 from .policy import Answer, PolicyRequest, Usage
 from .wire import check_neutral, read_choice, read_number, read_stop, read_whole, split_text
 
-__all__ = ["completion", "completion_chunks", "read_chat_request", "usage_of"]
+__all__ = ["completion", "completion_chunks", "read_chat_request", "read_tools", "usage_of"]
 
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "n": (1,),
@@ -31,7 +31,7 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 
 def read_chat_request(data: Mapping[str, Any]) -> PolicyRequest:
     check_neutral(data, _NEUTRAL)
-    tools = _read_tools(data.get("tools"))
+    tools = read_tools(data.get("tools"))
     calls, forced = read_choice(data.get("tool_choice"), tools)
     most = [each for name in ("max_completion_tokens", "max_tokens") if (each := read_whole(data, name, 1)) is not None]
     return PolicyRequest(
@@ -48,7 +48,8 @@ def read_chat_request(data: Mapping[str, Any]) -> PolicyRequest:
     )
 
 
-def _read_tools(given: Any) -> tuple[ToolSchema, ...]:
+def read_tools(given: Any) -> tuple[ToolSchema, ...]:
+    """Read `tools` of a request for a chat completion."""
     if given is None:
         return ()
     if not isinstance(given, list):

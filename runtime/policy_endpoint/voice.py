@@ -78,14 +78,14 @@ class Voice:
         groups = [(key, list(each)) for key, each in groupby(messages, lambda each: each.role is Role.ASSISTANT)]
         if not is_past:
             opening = groups.pop(0)[1] if groups and not groups[0][0] else []
-            found += self.chat.begin(self._open(opening))
+            found += self.chat.begin(self.open(opening))
         elif not groups or groups[0][0]:
             groups.insert(0, (False, []))
         for is_reply, group in groups:
             if is_reply:
                 found += self.chat.reply("\n".join(self._write(each) for each in group))
             else:
-                found += self._follow([self._show(each) for each in group])
+                found += self._follow([self.show(each) for each in group])
         if groups and groups[-1][0]:
             found += self.chat.follow(())
         return found
@@ -98,31 +98,33 @@ class Voice:
                 raise
             return self.chat.follow([replace(each, role="user") for each in messages])
 
-    def _open(self, messages: Sequence[ChatMessage]) -> list[Message]:
+    def open(self, messages: Sequence[ChatMessage]) -> list[Message]:
+        """Return an opening as the chat is given it: with the tools in words, where the template shows none."""
         # a greeting of the assistant's answers nobody, which most templates cannot show
-        shown = [self._show(each) for each in messages] or [Message("user", "")]
+        shown = [self.show(each) for each in messages] or [Message("user", "")]
         if not self._told:
             return shown
         if shown and shown[0].role == "system":
             return [replace(shown[0], content=with_paragraphs(shown[0].content, self._told)), *shown[1:]]
         return [Message("system", self._told), *shown]
 
-    def _show(self, message: ChatMessage) -> Message:
+    def show(self, message: ChatMessage) -> Message:
+        """Return a message as the chat is given it: a tool's result in the role that the template has for it."""
         role = self.chat.result_role if message.role is Role.TOOL else message.role.value
         return Message(role, message.text)
 
     def _write(self, message: ChatMessage) -> str:
         """Write a reply that was not sampled here as the model would have."""
         # control tokens that a client spells out in a reply are text, as everywhere
-        return self._join(self.chat.truncate(message.text, None), message.calls)
+        return self.join(self.chat.truncate(message.text, None), _to_tool_calls(message.calls))
 
     def write(self, text: str, calls: Sequence[CallMade]) -> str:
         """Write a reply as the model would, thoughts included where the template expects some."""
-        return self.chat.write(self._join(text, calls))
+        return self.chat.write(self.join(text, _to_tool_calls(calls)))
 
-    def _join(self, text: str, calls: Sequence[CallMade]) -> str:
-        written = [self._dialect.write(ToolCall(call.name, _load_arguments(call))) for call in calls]
-        return "\n".join(part for part in (text, *written) if part)
+    def join(self, text: str, calls: Sequence[ToolCall]) -> str:
+        """Write calls after a text."""
+        return "\n".join(part for part in (text, *map(self._dialect.write, calls)) if part)
 
     # --- tokens to a message
 
@@ -170,6 +172,10 @@ def _common_start(one: str, other: str) -> str:
 def _tell_tools(box: Toolbox) -> str:
     lines = [json.dumps(tool["function"], ensure_ascii=False) for tool in box.shown]
     return _TOLD.format(tools="\n".join(lines), example=_HERMES.write(_EXAMPLE))
+
+
+def _to_tool_calls(calls: Sequence[CallMade]) -> list[ToolCall]:
+    return [ToolCall(call.name, _load_arguments(call)) for call in calls]
 
 
 def _load_arguments(call: CallMade) -> dict[str, object]:

@@ -114,6 +114,7 @@ async def _read_pairs(context: StageContext) -> list[Pair]:
         for better, worse in zip(sides[::2], sides[1::2], strict=True)
         if better.ending is worse.ending is Ending.DONE
     ]
+    _note_left_out(context, len(lines) - len(pairs), format_count(len(lines), "pair"))
     return _require_pairs(context, pairs, f"of {len(lines)} pairs none fits the context")
 
 
@@ -127,10 +128,11 @@ async def _pair_recorded(context: StageContext) -> list[Pair]:
     A reply that was not understood is nothing to imitate, and all the more to avoid: all turns are compared."""
     conversations = read_episodes(resolve_data_path(context))[: context.stage.algorithm.data.limit]
     groups: dict[object, list[Scored]] = {}
-    for episode in await _render(context, conversations):
-        if episode.ending is Ending.DONE:
-            scored = Scored(episode=episode, outcome=episode.score, turn_rewards=(0.0,) * len(episode.turns))
-            groups.setdefault(episode.task, []).append(scored)
+    whole = [episode for episode in await _render(context, conversations) if episode.ending is Ending.DONE]
+    _note_left_out(context, len(conversations) - len(whole), format_count(len(conversations), "episode"))
+    for episode in whole:
+        scored = Scored(episode=episode, outcome=episode.score, turn_rewards=(0.0,) * len(episode.turns))
+        groups.setdefault(episode.task, []).append(scored)
     pairs = [pair for group in groups.values() for pair in _pair_by_score(context, group)]
     return _require_pairs(
         context,
@@ -150,6 +152,15 @@ async def _render(context: StageContext, conversations: Sequence[Conversation]) 
     return await context.workers.rollout(
         RolloutWorker.render, conversations, replace(demonstration_settings(context), loss_on=LossOn.EXPERT)
     )
+
+
+def _note_left_out(context: StageContext, num: int, whole: str) -> None:
+    if num:
+        limit = context.stage.agent.context_tokens
+        context.reporter.note(
+            f"{num} of {whole} exceed 'context_tokens' ({limit}) and are left out; raise 'agent.context_tokens', or "
+            "shorten them"
+        )
 
 
 def _require_pairs(context: StageContext, pairs: list[Pair], otherwise: str) -> list[Pair]:

@@ -25,7 +25,7 @@ from ..learning.training_batch import to_sampled_sequences
 from ..learning.training_record import TrainingRecord
 from ..progress import Progress
 from ..protocols import LossSettings, UpdateLimits
-from ..rollout.episode import Episode
+from ..rollout.episode import Ending, Episode
 from ..rollout.task_sampler import shuffle
 from ..seeds import derive
 from ..storage.run_folder import PROGRESS
@@ -193,6 +193,7 @@ async def _load_demonstrations(context: StageContext) -> Sequence[Episode]:
         context.reporter.phase("demonstrations")
         data = context.stage.algorithm.data
         made = await _SOURCES[data.source](context)
+        _note_cut_demonstrations(context, made)
         made += await _relabel(context, made)
         kept = [episode for episode in made if episode.sampled_tokens and _is_kept(context, data.keep, episode)]
         if not kept:
@@ -201,6 +202,17 @@ async def _load_demonstrations(context: StageContext) -> Sequence[Episode]:
         _note_long_replies(context, kept)
         context.demonstrations.extend(kept)
     return context.demonstrations
+
+
+def _note_cut_demonstrations(context: StageContext, made: Sequence[Episode]) -> None:
+    """Note demonstrations that exceed the context: nothing is left of some, and the first replies of others."""
+    cut = [episode for episode in made if episode.ending is Ending.BUDGET]
+    if cut:
+        gone, limit = sum(not episode.turns for episode in cut), context.stage.agent.context_tokens
+        context.reporter.note(
+            f"{len(cut)} of {format_count(len(made), 'demonstration')} exceed 'context_tokens' ({limit}): {gone} left "
+            f"out, {len(cut) - gone} cut after the last reply that fits; raise 'agent.context_tokens', or shorten them"
+        )
 
 
 def _note_long_replies(context: StageContext, demonstrations: Sequence[Episode]) -> None:

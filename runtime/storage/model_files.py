@@ -73,13 +73,16 @@ def _names_code(data: Any) -> bool:
 # --- what a run began from -----------------------------------------------------------------------------------------
 
 
-def record_source(folder: Path, model: Path, origin: str, revision: str | None) -> None:
-    """Note in `folder` where the model of a run lies, with the checksums of its files; refuse another one later."""
+def record_source(folder: Path, model: Path, origin: str, revision: str | None, adapters: Path | None = None) -> None:
+    """Note in `folder` where the model of a run and the adapters on it lie, with the checksums of their files; refuse
+    others later."""
     if (folder / _SOURCE).is_file():
-        _refuse_another(folder, model, origin)
+        _refuse_another(folder, model, origin, adapters)
         return
     with fill_folder(folder) as made:
-        note = {"path": origin, "revision": revision, "files": _fingerprint(model)}
+        note: dict[str, Any] = {"path": origin, "revision": revision, "files": _fingerprint(model)}
+        if adapters is not None:
+            note["adapters"] = {"path": str(adapters), "files": _fingerprint(adapters)}
         (made / _SOURCE).write_text(json.dumps(note, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         seal_files(made, {})
 
@@ -89,15 +92,22 @@ def _fingerprint(model: Path) -> dict[str, Any]:
     return hash_files(files, [path.name for path in files])
 
 
-def _refuse_another(folder: Path, model: Path, origin: str) -> None:
+def _refuse_another(folder: Path, model: Path, origin: str, adapters: Path | None) -> None:
     if problem := find_damage(folder):
         raise FolderError(f"'{folder}' is damaged: {problem}; restore it, or delete it if the model is the same")
-    before, now = json.loads((folder / _SOURCE).read_bytes()).get("files", {}), _fingerprint(model)
+    note = json.loads((folder / _SOURCE).read_bytes())
+    _compare_files(f"'{origin}' is not the model", note.get("files", {}), model)
+    # a run of an earlier version did not note them
+    if adapters is not None and "adapters" in note:
+        _compare_files(f"'{adapters}' does not hold the adapters", note["adapters"]["files"], adapters)
+
+
+def _compare_files(what: str, before: dict[str, Any], folder: Path) -> None:
+    now = _fingerprint(folder)
     changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
     if changed:
         raise FolderError(
-            f"'{origin}' is not the model that this run began from: '{changed[0]}' has changed; restore it, or start "
-            "over with --fresh"
+            f"{what} that this run began from: '{changed[0]}' has changed; restore it, or start over with --fresh"
         )
 
 

@@ -72,7 +72,7 @@ async def prepare_model(plan: Plan, root: Path, envs: OpenEnvs) -> ModelSource:
     model, start = plan.model, root / START
     if model.init is None:
         found = find_model(model)
-        record_source(start, Path(found.path), str(model.path), model.revision)
+        record_source(start, Path(found.path), str(model.path), model.revision, _adapters_to_start_from(model))
         return found
     if start.is_dir():
         check_model(start)
@@ -82,6 +82,14 @@ async def prepare_model(plan: Plan, root: Path, envs: OpenEnvs) -> ModelSource:
             tokenizer = make_tokenizer(model.init.tokenizer, texts)
             make_model(model.init, tokenizer, derive(plan.seed, "model"), folder, positions=_context(plan))
     return ModelSource(path=str(start))
+
+
+def _adapters_to_start_from(model: Model) -> Path | None:
+    if model.lora is None or model.lora.path is None:
+        return None
+    if not (folder := Path(model.lora.path)).is_dir():
+        raise RunError(f"model.lora.path: there is no folder '{model.lora.path}'")
+    return folder
 
 
 def find_model(model: Model, key: str = "model") -> ModelSource:

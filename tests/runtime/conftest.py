@@ -111,6 +111,16 @@ class Words:
         return re.sub(r"(?<=\|>) | (?=<\|)", "", " ".join(WORDS[at] for at in ids))
 
 
+class NotingReporter(SilentReporter):
+    """Keeps the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
 # --- a world ---------------------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import tokenizers  # noqa: F401 - a model is made
 from agym.dsl.model.model_sizes import find_shape
-from agym.dsl.model.recipe import Environment, TokenizerInit, TokenizerKind
+from agym.dsl.model.recipe import Environment, Lora, TokenizerInit, TokenizerKind
 from agym.dsl.planning.memory import activation_bytes, width
 from agym.envs.clients.client import InlineEnv
 from agym.envs.errors import EnvFault
@@ -72,6 +72,37 @@ def test_a_folder_is_taken_as_it_is_and_one_that_is_not_there_is_told(prepared: 
     assert prepared(init=None, path=str(tmp_path)).path == str(tmp_path)
     with pytest.raises(RunError, match=r"model: there is no folder '\./nowhere'"):
         prepared(init=None, path="./nowhere")
+
+
+def test_a_run_goes_on_only_from_the_model_and_the_adapters_that_it_began_from(prepared: Any, tmp_path: Path) -> None:
+    for name in ("model", "adapter"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    lora = Lora(path=str(tmp_path / "adapter"))
+
+    def prepare() -> Any:
+        return prepared(init=None, path=str(tmp_path / "model"), lora=lora)
+
+    assert prepare() == prepare()
+    (tmp_path / "adapter/config.json").write_text("[]")
+    changed = r"adapter' does not hold the adapters that this run began from: 'config\.json' has changed; restore it"
+    with pytest.raises(RunError, match=changed):
+        prepare()
+    (tmp_path / "adapter/config.json").write_text("{}")
+    (tmp_path / "model/config.json").write_text("[]")
+    with pytest.raises(RunError, match=r"model' is not the model that this run began from: 'config\.json' has changed"):
+        prepare()
+
+
+def test_a_run_that_noted_no_adapters_goes_on(prepared: Any, tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    before = prepared(init=None, path=str(tmp_path / "model"))
+    assert prepared(init=None, path=str(tmp_path / "model"), lora=Lora(path=str(tmp_path))) == before
+
+
+def test_adapters_that_are_not_there_are_told(prepared: Any, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"model\.lora\.path: there is no folder '\./nowhere'"):
+        prepared(init=None, path=str(tmp_path), lora=Lora(path="./nowhere"))
 
 
 def test_a_critic_of_another_model_has_to_read_the_same_tokens(prepared: Any, new_run: Any, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from agym.runtime.engine import OutcomeKind
 from agym.runtime.errors import RunError
 from agym.runtime.protocols import UpdateFault
 
-from .conftest import echoing
+from .conftest import NotingReporter, echoing
 
 PREFERENCE = echoing("""
 algorithm: {use: dpo, group_size: 4, groups_per_step: 6, batch_size: 6, lr: 20, optimizer: {betas: [0.5, 0.9]},
@@ -209,6 +209,16 @@ def test_the_reference_is_asked_but_once_of_each_pair(new_run: Any, tmp_path: Pa
     path = lines(tmp_path / "pairs.jsonl", *PAIRS)
     run = new_run(f"algorithm.data={{source: file, path: {path}}}", "algorithm.batch_size=3", text=GIVEN)
     assert run.watched().count("logprobs") == 1 + 12
+
+
+def test_pairs_that_exceed_the_context_are_counted(new_run: Any, tmp_path: Path) -> None:
+    long = {"prompt": "say 1 " * 90, "chosen": "1", "rejected": "4"}
+    path = lines(tmp_path / "pairs.jsonl", *PAIRS, long)
+    run = new_run(f"algorithm.data={{source: file, path: {path}}}", text=GIVEN)
+    run.reporter = NotingReporter()
+    run.go()
+    (note,) = (note for note in run.reporter.notes if "context_tokens" in note)
+    assert note.startswith("1 of 4 pairs exceed 'context_tokens' (")
 
 
 def test_pairs_that_fit_no_context_are_told(new_run: Any, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,14 +23,13 @@ from agym.runtime.data.dataset import Conversation, ConversationReply, read_conv
 from agym.runtime.data.demonstrations import Demonstrator, NoExpert, NoHindsight, NoSolution, keep_solved
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.errors import RunError, StepRefused
-from agym.runtime.reporting import SilentReporter
 from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from agym.runtime.rollout.episode import Ending, Episode, Task
 from agym.runtime.rollout.player import EpisodeLimits
 from agym.runtime.storage.episode_reader import TRAIN_LOG
 from agym.viewer.tags.messages import export_lines
 
-from .conftest import echoing, episodes_of
+from .conftest import NotingReporter, echoing, episodes_of
 
 LIMITS = EpisodeLimits(horizon=6, tokens_per_turn=2, context_tokens=64)
 
@@ -179,11 +178,12 @@ def test_a_demonstrated_reply_cannot_end_before_its_end(demonstrator: Demonstrat
         shown(demonstrator, Ending)
 
     given = Conversation(
+        origin="data.jsonl:7",
         task=Task(environment="echo", id="train-0", seed=3),
         opening=(Message("user", "say 2"),),
         replies=(ConversationReply(text="2 <|end|>", trained=trained),),
     )
-    with pytest.raises(RunError, match=r"reply 1 of task 'train-0': the reply must not contain '<\|end\|>'"):
+    with pytest.raises(RunError, match=r"data\.jsonl:7, reply 1: the reply must not contain '<\|end\|>'"):
         demonstrator.render(given, 64)
 
 
@@ -206,6 +206,7 @@ algorithm: {use: sft, batch_size: 4, lr: 1, data: {source: expert}}
 schedule: [{stage: imitate, until: step >= 4}]
 eval: null
 """)
+CALL = {"type": "function", "function": {"name": "pay", "arguments": '{"to": "bob"}'}}
 TALK = [
     {"role": "system", "content": "say"},
     {"role": "user", "content": "say 1"},
@@ -251,12 +252,79 @@ def test_a_long_conversation_is_learnt_up_to_the_last_reply_that_fits(
         ({"messages": TALK[:2]}, "expected an 'assistant' message after at least one other"),
         ({"messages": [*TALK[:3], TALK[2], TALK[2]]}, "expected another role between two 'assistant' messages"),
         ({"messages": [{"role": "bot", "content": "x"}]}, "expected a role of system, user, tool, assistant"),
+        ({"messages": [*TALK[:2], {**TALK[2], "learn": "false"}]}, "messages[2].learn is 'false', expected bool"),
+        ({"messages": TALK, "success": "false"}, "success is 'false', expected bool"),
+        ({"messages": TALK, "score": True}, "score is 'True', expected float"),
+        ('{"messages": [], "score": 1' + "0" * 400 + "}", "expected an 'assistant' message"),
+        (f'{{"messages": {json.dumps(TALK)}, "score": 1{"0" * 400}}}', "score is '1000"),
+        (f'{{"messages": {json.dumps(TALK)}, "score": NaN}}', "score is 'nan', expected float"),
+        ("[" * 100_000, "invalid JSON: maximum recursion depth"),
+        ({"turns": "none", "opening": [], "task": {}, "score": 0, "success": True}, "turns is 'none', expected list"),
+        ({"turns": ["a"], "opening": [], "task": {}, "score": 0, "success": True}, "turns[0] is 'a', expected dict"),
+        ({"messages": "none"}, "messages is 'none', expected list"),
+        ({"messages": ["a"]}, "messages[0] is 'a', expected dict"),
+        ({"messages": [{"role": "user", "content": ["a"]}]}, "messages[0].content is \"['a']\", expected str"),
+        ({"messages": TALK, "functions": [{"name": "pay"}]}, "'functions' is not read: write it into 'messages' or"),
+        ({"messages": [{**TALK[0], "name": "me"}]}, "messages[0]: 'name' is not read with the role 'system': remove"),
+        ({"messages": [*TALK[:2], {**TALK[2], "reasoning_content": "x"}]}, "write thoughts into 'content'"),
+        ({"messages": [*TALK[:2], {**TALK[2], "weight": 0.5}]}, "messages[2].weight is 0.5, expected 1, or 0 for a"),
+        ({"messages": [*TALK[:2], {"role": "assistant", "content": None}]}, "a text, or 'tool_calls' of an assistant"),
+        ({"messages": [*TALK[:2], {"role": "assistant", "tool_calls": [CALL]}]}, "'tool_calls' without 'tools'"),
+        ({"messages": [*TALK[:2], {"role": "assistant", "tool_calls": ["pay"]}]}, "The tool call has another form."),
+        ({"messages": TALK, "tools": "pay"}, "expected 'tools' to be a list"),
     ],
-    ids=["no JSON", "no object", "no messages", "no reply", "two replies", "unknown role"],
+    ids=lambda value: "" if len(str(value)) > 99 else None,
 )
 def test_a_wrong_line_is_told_with_its_place(tmp_path: Path, line: Any, message: str) -> None:
-    with pytest.raises(RunError, match=message):
+    with pytest.raises(RunError) as raised:
         read_conversations(lines(tmp_path / "data.jsonl", {"messages": TALK}, line))
+    assert f"{tmp_path}/data.jsonl:2: " in str(raised.value)
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b'{"messages": "\xff"}', r"data\.jsonl:2: not UTF-8: .*; save the file"),
+        (b" " * (1 << 26) + b"{}", "2: a line of"),
+    ],
+    ids=["not UTF-8", "too long"],
+)
+def test_a_line_that_is_not_read_at_all_is_told_with_its_place(tmp_path: Path, line: bytes, message: str) -> None:
+    path = lines(tmp_path / "data.jsonl", {"messages": TALK})
+    path.write_bytes(path.read_bytes() + line)
+    with pytest.raises(RunError, match=message):
+        read_conversations(path)
+
+
+def test_null_is_as_nothing_and_a_reply_of_no_weight_is_not_learnt(tmp_path: Path) -> None:
+    talk = [{**each, "tool_calls": None, "name": None, "learn": None} for each in TALK]
+    talk[4]["weight"] = 0
+    nothing = dict.fromkeys(("score", "success", "task", "tools"))
+    (found,) = read_conversations(lines(tmp_path / "data.jsonl", {"messages": talk, **nothing, "source": "mine"}))
+    assert [reply.trained for reply in found.replies] == [True, False, True]
+    assert (found.score, found.success, found.task.id, found.tools) == (1.0, True, "", ())
+
+
+def test_a_conversation_that_the_template_refuses_or_leaves_out_is_told_with_its_place(
+    demonstrator: Demonstrator, words: Any, tmp_path: Path
+) -> None:
+    class Strict(type(words)):  # type: ignore[misc]
+        """Refuses a late system message, and skips results of tools."""
+
+        def render(self, messages: Any, *, reply: bool, **_: object) -> str:
+            if any(each["role"] == "system" for each in messages[1:]):
+                raise ValueError("system must be first")
+            return str(super().render([each for each in messages if each["role"] != "tool"], reply=reply))
+
+    strict = replace(demonstrator, chat=Chat(Strict()))
+    for role, said in (("system", "system must be first"), ("tool", "it leaves out a message of the role 'tool'")):
+        odd = {"role": role, "content": "1"}
+        for talk in ([*TALK[:2], odd, TALK[2]], [*TALK[:3], odd, TALK[2]]):
+            good, bad = read_conversations(lines(tmp_path / "data.jsonl", {"messages": TALK}, {"messages": talk}))
+            assert strict.render(good, 64).turns
+            with pytest.raises(RunError, match=rf"data\.jsonl:2: the chat template cannot show .*: {said}; begin with"):
+                strict.render(bad, 64)
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
@@ -291,16 +359,21 @@ def test_episodes_that_the_viewer_exported_are_imitated(new_run: Any, tmp_path: 
     assert run.steps()[-1]["train/loss"] < run.steps()[0]["train/loss"]
 
 
+def test_conversations_that_exceed_the_context_are_counted(new_run: Any, tmp_path: Path) -> None:
+    short, cut = {"messages": TALK[:3]}, {"messages": TALK}
+    gone = {"messages": [{"role": "user", "content": "say 1 " * 40}, TALK[2]]}
+    path = lines(tmp_path / "data.jsonl", short, cut, gone, gone)
+    run = new_run(f"algorithm.data={{source: file, path: {path}}}", "agent.context_tokens=20", text=IMITATION)
+    run.reporter = NotingReporter()
+    run.go()
+    (note,) = (note for note in run.reporter.notes if "context_tokens" in note)
+    assert note.startswith("3 of 4 demonstrations exceed 'context_tokens' (20): 2 left out, 1 cut after the last")
+
+
 @pytest.mark.parametrize(("tokens", "told"), [(1, True), (2, False)])
 def test_replies_that_are_too_long_to_be_said_are_told(new_run: Any, tokens: int, told: bool) -> None:
-    class Noting(SilentReporter):
-        notes: ClassVar[list[str]] = []
-
-        def note(self, text: str) -> None:
-            self.notes.append(text)
-
     run = new_run(f"agent.tokens_per_turn={tokens}", text=IMITATION)
-    run.reporter = Noting()
+    run.reporter = NotingReporter()
     run.go()
     long = [note for note in run.reporter.notes if "tokens_per_turn" in note]
     assert bool(long) == told

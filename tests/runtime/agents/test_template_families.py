@@ -6,6 +6,7 @@ The templates are read from TRL's wheel, which ships them; nothing of TRL is imp
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,15 +14,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from agym.dsl.model.algorithm import LossOn
 from agym.dsl.model.recipe import Agent, Format, Memory, MemoryKind, Rollout, Thoughts, TokenizerInit
 from agym.envs.clients.client import InlineEnv
 from agym.envs.protocol import EnvSpec, ToolSchema
 from agym.runtime.agents.calls import DIALECTS, ToolCall
 from agym.runtime.agents.chat import Chat, TemplateError
-from agym.runtime.agents.formats import chat_and_format
+from agym.runtime.agents.formats import chat_and_format, format_for
 from agym.runtime.agents.prompts import FORGOTTEN
 from agym.runtime.agents.thoughts import MARKS, without_thoughts
+from agym.runtime.data.dataset import read_conversations
+from agym.runtime.data.demonstrations import Demonstrator
+from agym.runtime.errors import RunError
 from agym.runtime.protocols import FinishReason, Sampled, SampleRequest, SamplingSettings
 from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from agym.runtime.rollout.episode import Episode, Task
@@ -282,6 +288,73 @@ def test_tools_of_an_environment_reach_the_template_and_its_calls_the_environmen
     assert form.read(chat.decode(chat.reply(written))).actions == (action,)
     told = chat.follow(form.observation("Paid."))
     assert "Paid." in tokenizer.decode(told)
+
+
+ARGUMENTS = {"to": "bob", "for": "tea, <b>\u00e9"}
+PAID = {"type": "function", "function": {"name": "pay", "arguments": ARGUMENTS}}
+TOOL = {"type": "function", "function": {"name": PAY.name, "description": "Pays.", "parameters": PAY.parameters}}
+
+
+def write_talk(path: Path, text: str | None, *calls: dict[str, Any]) -> list[dict[str, Any]]:
+    """Write a line whose first reply has this text and these calls."""
+    talk: list[dict[str, Any]] = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Pay bob."},
+        {"role": "assistant", "content": text, "tool_calls": calls},
+        {"role": "tool", "content": "Paid."},
+        {"role": "assistant", "content": "", "tool_calls": [PAID], "weight": 0},
+        {"role": "tool", "content": "Paid once more."},
+        {"role": "user", "content": "Done?"},
+        {"role": "assistant", "content": "Done."},
+    ]
+    path.write_text(json.dumps({"messages": talk, "tools": [TOOL]}))
+    return talk
+
+
+def demonstrate(tokenizer: Any, path: Path) -> tuple[Chat, str, list[str]]:
+    """The chat, the text of the conversation and the texts that are learnt."""
+    chat = Chat(tokenizer)
+    demonstrator = Demonstrator(
+        chat=chat,
+        encode=tokenizer.encode_known,
+        format=format_for(Agent(format=Format.PLAIN)),
+        prompt=None,
+        shows_actions=False,
+        timeouts=Rollout(),
+        concurrency=ConcurrencyLimits.of(Rollout()),
+        noise=0.0,
+        loss_on=LossOn.EXPERT,
+        clock=lambda: 0.0,
+    )
+    (talk,) = read_conversations(path)
+    (segment,) = demonstrator.render(talk, 20_000).segments
+    edges = np.flatnonzero(np.diff(segment.sampled, prepend=False, append=False))
+    learnt = [tokenizer.decode(segment.ids[a:b]) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+    return chat, tokenizer.decode(segment.ids), learnt
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_tools_and_calls_of_a_file_are_shown_and_learnt_as_the_model_writes_them(
+    name: str, tokenizer_of: Any, tmp_path: Path
+) -> None:
+    tokenizer, path, takes_one = tokenizer_of(name, FAMILIES[name]), tmp_path / "data.jsonl", CALLS[name] == "llama"
+    talk = write_talk(path, None, PAID) if takes_one else write_talk(path, "I pay.", PAID, PAID)
+    chat, text, learnt = demonstrate(tokenizer, path)
+    call = {each.name: each for each in DIALECTS}[CALLS[name] or "hermes"].write(ToolCall("pay", ARGUMENTS))
+    said = (call if takes_one else f"I pay.\n{call}\n{call}", "Done.")
+    assert learnt == [f"{chat.write(each)}{FAMILIES[name].end}" for each in said]
+    assert all(each in text for each in ("Pays.", "Paid.", "Paid once more.", "Be brief."))
+    if name in ("qwen2_5", "qwen3_instruct_2507"):  # the others rewrite thoughts, or the last reply's end
+        messages = [{key: value for key, value in each.items() if key != "weight"} for each in talk]
+        assert text == tokenizer.render(messages, reply=False, tools=[TOOL]).rstrip("\n")
+
+
+def test_a_call_that_could_not_be_read_is_told_with_its_place(tokenizer_of: Any, tmp_path: Path) -> None:
+    unknown = {"function": {"name": "steal", "arguments": {}}}
+    for name, text, call in (("llama3_1", "I pay.", PAID), ("qwen2_5", None, unknown), ("phi3", None, unknown)):
+        write_talk(tmp_path / "data.jsonl", text, call)
+        with pytest.raises(RunError, match=r"data\.jsonl:1, reply 1: its calls, as the model writes them, cannot be"):
+            demonstrate(tokenizer_of(name, FAMILIES[name]), tmp_path / "data.jsonl")
 
 
 @pytest.mark.parametrize("name", REFUSED)
