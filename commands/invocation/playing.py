@@ -106,7 +106,7 @@ def _form(name: str, spec: EnvSpec) -> AgentFormat:
     from ...dsl.model.recipe import Agent, Format
     from ...runtime.agents.formats import format_for
 
-    return format_for(Agent(format=Format(name)), tools=spec.tools)
+    return format_for(Agent(format=Format(name)), tools=spec.tools, free_text=spec.free_text)
 
 
 def _name(target: str, spec: EnvSpec) -> str:

@@ -4,8 +4,9 @@
     go through green door 2
     move forward 3
 
-Letter case and the amount of white space do not matter. The number may be left out where there is only one such thing,
-a door may be called by its state as well (`red locked door 1`), and `pickup` is `pick up`.
+Letter case, the amount of white space, articles and a full stop at the end do not matter. The number may be left out
+where there is only one such thing, a door may be called by its state as well (`red locked door 1`), and `pickup` is
+`pick up`.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class MalformedGridCommand(StrEnum):
 def parse_command(text: str, *, macros: bool) -> GridCommand | MalformedGridCommand:
     if len(text) > MAX_LENGTH:
         return MalformedGridCommand.LONG
-    words = text.lower().split()
+    words = [word for word in text.strip().removesuffix(".").lower().split() if word not in ("a", "an", "the")]
     if not words:
         return MalformedGridCommand.EMPTY
     if len(text.strip().splitlines()) > 1:

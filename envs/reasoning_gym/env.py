@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from random import Random
 
@@ -27,6 +28,7 @@ _NO_ANSWER = f"That is no answer: write {_VERB}, and after it your answer."
 _TRIES = 5
 """Actions in one episode, where none of them is an answer."""
 _LONGEST = 20_000
+_NUMBER = re.compile(r"[-+]?[0-9][0-9,]{0,99}(?:\.[0-9]{1,99})?")
 
 
 def create(options: Mapping[str, Json]) -> ReasoningGym:
@@ -66,7 +68,7 @@ class ReasoningGym(Env):
         if problem is None:
             raise EpisodeOver("reasoning_gym has no episode under way: reset it first")
         self._left -= 1
-        answer = _answer(action)
+        answer = _answer(action, problem.answer)
         if answer is None:
             self._problem = problem if self._left else None
             return Step(observation=Observation(text=_NO_ANSWER), truncated=not self._left, status=Status.INVALID)
@@ -94,8 +96,13 @@ class ReasoningGym(Env):
             yield f"{problem.question}\n{problem.answer}"
 
 
-def _answer(action: str) -> str | None:
-    """What stands after the verb, or None; where an agent can write no more than a line, `\\n` begins another."""
+def _answer(action: str, right: str | None) -> str | None:
+    """What stands after the verb, or None; where an agent can write no more than a line, `\\n` begins another.
+
+    Where the right answer is a number, a number alone is an answer too: no other text can be told from nonsense.
+    """
+    if right is not None and all(_NUMBER.fullmatch(each.strip()) for each in (right, action)):
+        return action.strip()
     verb, _, rest = action.strip().partition(" ")
     answer = rest.strip()
     if verb.lower() != _VERB or not answer or len(answer) > _LONGEST:

@@ -179,8 +179,8 @@ class TextWorld(Env):
 
 
 def _plain(command: str) -> str:
-    """Normalise letter case, white space and articles."""
-    return " ".join(word for word in command.lower().split() if word != "the")
+    """Normalise letter case, white space, articles and a full stop at the end."""
+    return " ".join(word for word in command.strip().removesuffix(".").lower().split() if word != "the")
 
 
 def _files(folder: Path) -> Mapping[str, Path]:

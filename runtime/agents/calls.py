@@ -8,22 +8,29 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 __all__ = [
     "DIALECTS",
+    "JSON_HINT",
     "CallDialect",
     "FoundCall",
     "MalformedCall",
     "ToolCall",
     "Untyped",
+    "decode_json",
     "find_calls",
     "is_call",
     "load_call",
     "load_json",
+    "load_written",
+    "mask",
 ]
+
+JSON_HINT = "Write an object with 'name' and 'arguments'."
+"""Ends the problem of a call in another form; where the model has a dialect, an example in it stands there instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +67,67 @@ class CallDialect:
     write: Callable[[ToolCall], str]
 
 
-def find_calls(text: str) -> list[FoundCall]:
-    """Find the calls of the first dialect that the text has any of."""
-    for dialect in DIALECTS:
-        if found := [_load(dialect, match) for match in dialect.pattern.finditer(text)]:
-            return found
-    return []
+def mask(text: str, places: Iterable[tuple[int, int]]) -> str:
+    """Put NULs over parts of a text, so that nothing is found in them and all else keeps its place."""
+    pieces, at = list[str](), 0
+    for start, end in sorted(places):
+        pieces += [text[at:start], "\0" * (end - max(at, start))]
+        at = max(at, end)
+    return "".join([*pieces, text[at:]])
 
 
-def _load(dialect: CallDialect, match: re.Match[str]) -> FoundCall:
-    try:
-        return FoundCall(match.start(), match.end(), dialect.load(match))
-    except MalformedCall as error:
-        return FoundCall(match.start(), match.end(), (), str(error))
+def find_calls(text: str, *, fenced: bool = False, bare: bool = False) -> list[FoundCall]:
+    """Find the calls of all dialects; `fenced` also those in blocks of JSON, `bare` also those that are lines of JSON.
+    Where a text is nothing but such lines they are found in any case."""
+    found = [_load_wrapped(match) for match in _WRAPPED.finditer(text)]
+    found += _find_json(_without(text, found), _MARKED, _MARKED_END)
+    if fenced:
+        found += _find_json(_without(text, found), _FENCED, _FENCED_END)
+    lines = _find_json(_without(text, found), _LINE, _LINE_END)
+    if bare or (not found and _is_blank(_without(text, lines))):
+        found += lines
+    return sorted(found, key=lambda each: each.start)
+
+
+def load_written(text: str) -> tuple[ToolCall, ...]:
+    """Load the calls that a text is, none where it is anything else; raises `MalformedCall` for a broken one."""
+    found = find_calls(text)
+    if not _is_blank(_without(text, found)):
+        return ()
+    if problem := next((each.problem for each in found if each.problem), ""):
+        raise MalformedCall(problem)
+    return tuple(call for each in found for call in each.calls)
+
+
+def _is_blank(text: str) -> bool:
+    """Return whether nothing is left of a masked text but white space, and semicolons between calls."""
+    return not text.strip("\0; \t\r\n")
+
+
+def _without(text: str, calls: Iterable[FoundCall]) -> str:
+    return mask(text, ((each.start, each.end) for each in calls))
+
+
+def _find_json(text: str, opening: re.Pattern[str], closing: re.Pattern[str]) -> list[FoundCall]:
+    """Find JSON between two patterns. The opening may name the tool, and then what follows are its arguments."""
+    found, at = list[FoundCall](), 0
+    while match := opening.search(text, at):
+        name, at = next(filter(None, match.groups()), None), match.end()
+        marked = opening is _MARKED
+        try:
+            data, at = decode_json(text, at)
+            end = closing.match(text, at)
+            data = data if isinstance(data, list) else [data]
+            if end is None or not (marked or (data and all(is_call(each) for each in data))):
+                continue
+            named = [{"name": name.strip(), "arguments": each} for each in data] if name else data
+            at = end.end()
+            found.append(FoundCall(match.start(), at, tuple(load_call(each) for each in named)))
+        except MalformedCall as error:
+            if marked or (_CALL_JSON.match(text, match.end()) and _ARGUMENTS_KEY.search(text, match.end())):
+                return [*found, FoundCall(match.start(), len(text), (), str(error))]
+            at = max(at, match.end() + 1)
+    return found
 
 
 # --- JSON ----------------------------------------------------------------------------------------------------------
@@ -93,18 +148,30 @@ def _refuse_constant(name: str) -> object:
     raise ValueError(name)
 
 
+_DECODER = json.JSONDecoder(object_pairs_hook=_refuse_duplicates, parse_constant=_refuse_constant)
+
+
 def load_json(text: str) -> Any:
     """Load JSON that can be sent on: no name twice, no NaN, no half of a surrogate pair."""
+    text = text.strip(" \t\n\r")
+    data, end = decode_json(text, 0)
+    if end < len(text):
+        raise MalformedCall(f"The tool call is not JSON. {JSON_HINT}")
+    return data
+
+
+def decode_json(text: str, start: int) -> tuple[Any, int]:
+    """Load the JSON that begins here; return also where it ends."""
     try:
-        data = json.loads(text, object_pairs_hook=_refuse_duplicates, parse_constant=_refuse_constant)
+        data, end = _DECODER.raw_decode(text, start)
         json.dumps(data, ensure_ascii=False).encode()
     except _DuplicateNameError:
         raise MalformedCall("The tool call gives one name twice. Write each name once.") from None
     except UnicodeEncodeError:
         raise MalformedCall("The tool call holds half of a letter. Write whole ones.") from None
     except (ValueError, RecursionError):
-        raise MalformedCall("The tool call is not JSON. Write an object with 'name' and 'arguments'.") from None
-    return data
+        raise MalformedCall(f"The tool call is not JSON. {JSON_HINT}") from None
+    return data, end
 
 
 _NAMES = ("name", "function_name")
@@ -116,10 +183,10 @@ def load_call(data: Any) -> ToolCall:
     if isinstance(data, dict) and isinstance(data.get("function"), dict):
         data = data["function"]
     if not isinstance(data, dict):
-        raise MalformedCall("The tool call has another form. Write an object with 'name' and 'arguments'.")
+        raise MalformedCall(f"The tool call has another form. {JSON_HINT}")
     names, arguments = ([data[key] for key in keys if key in data] for keys in (_NAMES, _ARGUMENTS))
     if len(names) != 1 or len(arguments) > 1 or not isinstance(names[0], str):
-        raise MalformedCall("The tool call has another form. Write an object with 'name' and 'arguments'.")
+        raise MalformedCall(f"The tool call has another form. {JSON_HINT}")
     given = arguments[0] if arguments else {}
     given = load_json(given) if isinstance(given, str) else given
     if not isinstance(given, dict):
@@ -152,8 +219,11 @@ _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 
 
 def _load_tagged(match: re.Match[str]) -> tuple[ToolCall, ...]:
+    return _load_body(match[1].strip())
+
+
+def _load_body(body: str) -> tuple[ToolCall, ...]:
     """Between the tags of Hermes stands JSON; of Qwen3.5 and of GLM, names and values between further tags."""
-    body = match[1].strip()
     if function := _FUNCTION.fullmatch(body):
         pairs = _PARAMETER.findall(function[2])
         rest = _PARAMETER.sub("", function[2])
@@ -230,6 +300,39 @@ def _load_whole(match: re.Match[str]) -> tuple[ToolCall, ...]:
 _TAGGED = re.compile(f"{_OPEN}((?:(?!{_OPEN}).)*?)(?:{_CLOSE}|\\Z)", re.DOTALL)
 # up to the next tag and no further: a model may say one over and over, and each would be looked for to the end
 _KEY = r'"(?:name|function_name)"'
+
+# --- the same with text around them, or a mark left out
+
+_WRAPPED = re.compile(
+    _TAGGED.pattern + r"|(<function=[^>\n]+>(?:(?!<function=).)*?(?:</function>|\Z))",
+    re.DOTALL,
+)
+_CALL_JSON = re.compile(rf'(?:\[\s*)?\{{\s*(?:{_KEY}|"type"\s*:\s*"function"\s*,|"function"\s*:\s*\{{)')
+_ARGUMENTS_KEY = re.compile(rf'"(?:{"|".join(_ARGUMENTS)})"\s*:')
+_MARKED = re.compile(
+    r"\[TOOL_CALLS\]\s*(?:([\w.-]+)\s*(?:\[CALL_ID\]\s*\w+\s*)?\[ARGS\]\s*)?"
+    r"|(?:<｜tool▁calls▁begin｜>\s*)?<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>([^\n<]+)\n\s*```\w*\s*"
+    r"|([^\n<]*)<｜tool▁sep｜>\s*(?:```\w*\s*)?)"
+)
+_MARKED_END = re.compile(r"(?:\s*```)?(?:\s*<｜tool▁call▁end｜>)?(?:\s*<｜tool▁calls▁end｜>)?")
+_FENCED = re.compile(r"```(?:json|tool_?calls?)?\s*(?=[\[{])", re.IGNORECASE)
+_FENCED_END = re.compile(r"\s*```")
+_LINE = re.compile(rf"(?:^[ \t]*|(?<=[}}\]])\s*;\s*)(?:<\|python_tag\|>\s*)?(?={_CALL_JSON.pattern})", re.MULTILINE)
+_LINE_END = re.compile(r"[ \t]*(?:<\|eo[mt]_id\|>[ \t]*)?(?:$|(?=;))", re.MULTILINE)
+
+
+def _load_wrapped(match: re.Match[str]) -> FoundCall:
+    body = (match[2] if match[1] is None else match[1]).strip()
+    function = _FUNCTION.fullmatch(body)
+    try:
+        if function and function[2].lstrip().startswith("{"):
+            calls = (load_call({"name": function[1].strip(), "arguments": load_json(function[2])}),)
+        else:
+            calls = _load_body(body)
+        return FoundCall(match.start(), match.end(), calls)
+    except MalformedCall as error:
+        return FoundCall(match.start(), match.end(), (), str(error))
+
 
 DIALECTS = (
     CallDialect(name="hermes", tagged=True, pattern=_TAGGED, load=_load_tagged, write=_write_hermes),

@@ -68,15 +68,26 @@ class AgentFormat:
         return (Message("user", problem),)
 
 
-def _make_reader(strict: StrictReader, agent: Agent, box: Toolbox, *, opened: bool) -> Reader:
+def _make_reader(
+    strict: StrictReader, agent: Agent, box: Toolbox, hint: str, *, opened: bool, free_text: bool
+) -> Reader:
     """Build a format's reader: thoughts aside, strictly or leniently."""
-    lenient = Lenient(format=agent.format, thinking=agent.thinking, limit=agent.parallel_calls, box=box, strict=strict)
+    lenient = Lenient(
+        format=agent.format,
+        thinking=agent.thinking,
+        limit=agent.parallel_calls,
+        box=box,
+        strict=strict,
+        hint=hint,
+    )
+    # where every text is a turn, what follows the thoughts is the turn, and nothing in it is a form of something else
+    is_strict = agent.parsing is Parsing.STRICT or (free_text and agent.format is Format.PLAIN)
 
     def read(reply: str, listed: Sequence[str] = ()) -> ParsedReply:
         answer = strip_thoughts(reply, opened=opened) if agent.thinking else reply
         if answer is None:
             return refuse(f"Your thoughts do not end. Write '{end_of(reply)}', and your action after it.")
-        return strict(answer) if agent.parsing is Parsing.STRICT else lenient.read(answer, listed)
+        return strict(answer) if is_strict else lenient.read(answer, listed)
 
     return read
 
@@ -222,14 +233,17 @@ def format_for(
     role: str = "user",
     tools: Sequence[ToolSchema] = (),
     guide: str = "",
+    free_text: bool = False,
 ) -> AgentFormat:
     """The reply format by an agent's settings; `dialect` is that of the model's own template, where it renders tool
-    calls, `opened` says whether it opens the thoughts of each reply, `role` who tells what came of a call."""
+    calls, `opened` says whether it opens the thoughts of each reply, `role` who tells what came of a call, `free_text`
+    whether the environment takes every text for a turn."""
     box = toolbox_for(tools)
-    style = _STYLES[agent.format](agent, tool_calls.templated(dialect, box) if dialect else tool_calls.TAGGED)
+    call = tool_calls.templated(dialect, box) if dialect else tool_calls.TAGGED
+    style = _STYLES[agent.format](agent, call)
     return AgentFormat(
         rules=style.rules,
-        read=_make_reader(style.read, agent, box, opened=opened),
+        read=_make_reader(style.read, agent, box, call.hint, opened=opened, free_text=free_text),
         write=style.write,
         plan=style.plan,
         unreadable=style.unreadable,
@@ -249,7 +263,8 @@ def chat_and_format(agent: Agent, chat: Chat, env: EnvSpec | None = None) -> tup
                 agent, dialect=dialect, opened=shown.opens_thoughts, role=shown.result_role, tools=tools, guide=guide
             )
     plain = chat.with_style(thinking=agent.thinking, tools=(), thoughts=agent.thoughts)
-    return plain, format_for(agent, opened=plain.opens_thoughts, tools=tools)
+    free_text = env is not None and env.free_text
+    return plain, format_for(agent, opened=plain.opens_thoughts, tools=tools, free_text=free_text)
 
 
 def find_dialect(chat: Chat, box: Toolbox) -> CallDialect | None:

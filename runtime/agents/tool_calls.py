@@ -10,13 +10,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .calls import CallDialect, MalformedCall, ToolCall, load_json
+from .calls import JSON_HINT, CallDialect, MalformedCall, ToolCall, load_json
 from .messages import ParsedReply, accept, refuse
 from .toolbox import Toolbox
 
 __all__ = ["TAGGED", "CallForm", "parse_tool_calls", "templated", "unreadable_replies"]
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+_BETWEEN = f"between {_OPEN} and {_CLOSE}."
 # up to the next tag and no further: a model may say one over and over, and each would be looked for to the end
 _CALL = re.compile(f"{_OPEN}((?:(?!{_OPEN}).)*?){_CLOSE}", re.DOTALL)
 
@@ -26,6 +27,10 @@ class CallForm:
     """How calls are found, read and written."""
 
     rules: str
+    place: str
+    """Says in a correction where or how to write a call."""
+    hint: str = JSON_HINT
+    """Ends the correction of a call in another form."""
     pattern: re.Pattern[str]
     """Where a call stands."""
     parse: Callable[[re.Match[str]], tuple[str, ...]]
@@ -40,9 +45,9 @@ def parse_tool_calls(reply: str, form: CallForm, limit: int, *, thinking: bool) 
     before, *after = (reply[end:start] for end, start in zip(ends, starts, strict=True))
     inner = [match[1] for match in found] if form.pattern is _CALL else []
     if any(tag in text for tag in (_OPEN, _CLOSE) for text in (before, *inner, *after)):
-        return refuse(f"A tool call is not whole. Write each between {_OPEN} and {_CLOSE}.")
+        return refuse(f"A tool call is not whole. Write each {form.place}")
     if not found:
-        return refuse(f"Your reply has no tool call. Write one between {_OPEN} and {_CLOSE}.")
+        return refuse(f"Your reply has no tool call. Write one {form.place}")
     if any(text.strip() for text in after):
         return refuse("Text follows a tool call. End your reply after the last one.")
     if not thinking and before.strip():
@@ -50,7 +55,8 @@ def parse_tool_calls(reply: str, form: CallForm, limit: int, *, thinking: bool) 
     try:
         actions = [action for match in found for action in form.parse(match)]
     except MalformedCall as error:
-        return refuse(str(error)) if len(found) <= limit else refuse_many(len(found), limit)
+        problem = str(error).replace(JSON_HINT, form.hint)
+        return refuse(problem) if len(found) <= limit else refuse_many(len(found), limit)
     return accept(*actions) if len(actions) <= limit else refuse_many(len(actions), limit)
 
 
@@ -69,8 +75,11 @@ def unreadable_replies(limit: int, *, thinking: bool) -> tuple[str, ...]:
 
 def templated(dialect: CallDialect, box: Toolbox) -> CallForm:
     """Calls in the dialect of the model's own template."""
+    is_hermes, example = dialect.name == "hermes", dialect.write(box.example)
     return CallForm(
         rules="",
+        place=_BETWEEN if is_hermes else f"like this:\n{example}",
+        hint=JSON_HINT if is_hermes else f"Write it like this:\n{example}",
         pattern=_CALL if dialect.tagged else dialect.pattern,
         parse=lambda match: tuple(box.to_action(call) for call in _load_strictly(dialect, match)),
         write=lambda action: "\n".join(dialect.write(call) for call in box.to_calls(action)),
@@ -82,7 +91,7 @@ def _load_strictly(dialect: CallDialect, match: re.Match[str]) -> tuple[ToolCall
         return dialect.load(match)
     call = load_json(match[1])
     if not isinstance(call, dict) or set(call) != {"name", "arguments"} or not isinstance(call["name"], str):
-        raise MalformedCall("The tool call has another form. Write an object with 'name' and 'arguments'.")
+        raise MalformedCall(f"The tool call has another form. {JSON_HINT}")
     if not isinstance(call["arguments"], dict):
         raise MalformedCall("The arguments of the tool call are no object. Write {} where there are none.")
     return (ToolCall(call["name"], call["arguments"]),)
@@ -99,6 +108,7 @@ def _parse_bare(match: re.Match[str]) -> tuple[str, ...]:
 
 TAGGED = CallForm(
     rules=f"Act by tool calls, each of one action:\n{_OPEN}the action{_CLOSE}\n",
+    place=_BETWEEN,
     pattern=_CALL,
     parse=_parse_bare,
     write=lambda action: f"{_OPEN}{action}{_CLOSE}",

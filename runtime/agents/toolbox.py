@@ -15,7 +15,7 @@ from typing import Any
 from ...envs.protocol import ToolSchema
 from .calls import MalformedCall, ToolCall, Untyped, is_call, load_call, load_json
 
-__all__ = ["ACT", "Tool", "Toolbox", "toolbox_for"]
+__all__ = ["ACT", "Tool", "Toolbox", "properties_of", "toolbox_for"]
 
 Tool = Mapping[str, Any]
 """A tool as chat templates take it."""
@@ -45,6 +45,11 @@ class Toolbox:
     """Shows how a template writes a call."""
 
     @property
+    def is_act(self) -> bool:
+        """Whether it is the one of an environment without tools."""
+        return self.tools == (ACT,)
+
+    @property
     def shown(self) -> tuple[Tool, ...]:
         """The tools as chat templates take them."""
         return tuple(
@@ -70,7 +75,7 @@ def toolbox_for(tools: Sequence[ToolSchema]) -> Toolbox:
         tools=tuple(tools),
         to_action=lambda call: _write_action(_check(call, by_name)),
         to_calls=lambda action: _read_action(action, by_name),
-        example=ToolCall(tools[0].name, {next(iter(_properties(tools[0])), _ACTION): "go north"}),
+        example=ToolCall(tools[0].name, {next(iter(properties_of(tools[0])), _ACTION): "..."}),
     )
 
 
@@ -96,7 +101,7 @@ def _write_action(call: ToolCall) -> str:
 def _read_action(action: str, tools: Mapping[str, ToolSchema]) -> tuple[ToolCall, ...]:
     """Read an action as calls: JSON, or a command of the tool's name and its only argument."""
     name, _, rest = action.strip().partition(" ")
-    if name in tools and len(properties := _properties(tools[name])) == 1:
+    if name in tools and len(properties := properties_of(tools[name])) == 1:
         ((argument, schema),) = properties.items()
         return (ToolCall(name, {argument: _typed(Untyped(rest.strip()), schema)}),)
     data = load_json(action)
@@ -110,14 +115,16 @@ def _no(data: Any) -> bool:
 def _check(call: ToolCall, tools: Mapping[str, ToolSchema]) -> ToolCall:
     if call.name not in tools:
         raise MalformedCall(f"There is no tool '{call.name[:60]}'. The tools are {', '.join(tools)[:400]}.")
-    schema = tools[call.name].parameters
-    properties = _properties(tools[call.name])
-    arguments = {name: _typed(value, properties.get(name)) for name, value in call.arguments.items()}
-    _check_value(arguments, schema, call.name, "")
+    tool = tools[call.name]
+    properties = properties_of(tool)
+    given = {name: _typed(value, properties.get(name)) for name, value in call.arguments.items()}
+    # models write null for an argument that they leave out
+    arguments = {name: value for name, value in given.items() if value is not None or _takes_null(name, tool)}
+    _check_value(arguments, tool.parameters, call.name, "")
     return ToolCall(call.name, arguments)
 
 
-def _properties(tool: ToolSchema) -> Mapping[str, Any]:
+def properties_of(tool: ToolSchema) -> Mapping[str, Any]:
     properties = tool.parameters.get("properties")
     return properties if isinstance(properties, Mapping) else {}
 
@@ -135,10 +142,20 @@ def _typed(value: Any, schema: Any) -> Any:
         return str(value)
 
 
+def _takes_null(name: str, tool: ToolSchema) -> bool:
+    """Whether null is a value of its own: the argument is needed, or its type does not exclude it."""
+    required, kinds = tool.parameters.get("required"), _kinds(properties_of(tool).get(name))
+    return (isinstance(required, Sequence) and name in required) or not kinds or "null" in kinds
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 _TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "string": ("a text", lambda value: isinstance(value, str)),
-    "integer": ("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
-    "number": ("a number", lambda value: isinstance(value, int | float) and not isinstance(value, bool)),
+    "integer": ("a whole number", lambda value: _is_number(value) and value == value // 1),
+    "number": ("a number", _is_number),
     "boolean": ("true or false", lambda value: isinstance(value, bool)),
     "array": ("a list", lambda value: isinstance(value, list)),
     "object": ("an object", lambda value: isinstance(value, dict)),
@@ -161,7 +178,9 @@ def _check_value(value: Any, schema: Any, tool: str, path: str) -> None:
     if kinds and not any(_TYPES[kind][1](value) for kind in kinds):
         raise MalformedCall(f"Write {' or '.join(_TYPES[kind][0] for kind in kinds)} as {where}.")
     listed = schema.get("enum")
-    if isinstance(listed, Sequence) and not any(value == each and type(value) is type(each) for each in listed):
+    if isinstance(listed, Sequence) and not any(
+        value == each and isinstance(value, bool) == isinstance(each, bool) for each in listed
+    ):
         raise MalformedCall(f"Write one of {json.dumps(list(listed), ensure_ascii=False)[:400]} as {where}.")
     if isinstance(value, dict):
         _check_members(value, schema, tool, path)
@@ -178,12 +197,15 @@ def _check_members(value: Mapping[str, Any], schema: Mapping[str, Any], tool: st
     if missing:
         raise MalformedCall(f"'{_join(path, str(missing[0]))}' of '{tool}' is missing.")
     unknown = [name for name in value if name not in known]
-    if unknown and (schema.get("additionalProperties") is False or (not path and known)):
+    others = {} if schema.get("patternProperties") else schema.get("additionalProperties")
+    # JSON Schema allows other names where it says nothing of them; but servers mostly ignore those, and a misspelt name
+    # would go unnoticed
+    if unknown and (others is False or (others is None and not path and known)):
         raise MalformedCall(
             f"'{tool}' takes no argument '{_join(path, unknown[0])[:60]}', only {', '.join(known)[:400]}."
         )
     for name, inner in value.items():
-        _check_value(inner, known.get(name), tool, _join(path, name))
+        _check_value(inner, known.get(name, others), tool, _join(path, name))
 
 
 def _join(path: str, name: str) -> str:

@@ -50,12 +50,12 @@ class Player:
     shows_actions: bool = False
     """An observation ends with the actions that the environment lists."""
     voice: Callable[[EnvSpec], tuple[Chat, AgentFormat]] | None = None
-    """Chat and format for an environment with tools of its own."""
+    """Chat and format for an environment with tools of its own, or where every text is a turn."""
     earlier: Callable[[int], Sampler | None] | None = None
     """Gives by a seed an earlier checkpoint, for seats that are not the agent's; None while nothing was saved."""
 
     def for_env(self, env: EnvSpec) -> Player:
-        if self.voice is None or not env.tools:
+        if self.voice is None or not (env.tools or env.free_text):
             return self
         chat, form = self.voice(env)
         stop_ids = tuple(dict.fromkeys((*self.sampling.stop_ids, *chat.ends)))

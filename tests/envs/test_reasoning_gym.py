@@ -68,7 +68,16 @@ def test_a_score_is_a_number_from_0_to_1_whatever_the_verifier_gives(given: str,
     )
 
 
-@pytest.mark.parametrize("action", ["", "42", "answer", "answers 4", "ANSWER\n", "answer " + "4" * 20_001])
+def test_a_number_alone_is_an_answer_where_the_right_one_is_a_number() -> None:
+    env = begun()
+    assert env.step(right(env).removeprefix("answer ")).reward == 1.0
+    env.reset("train-3", 0)
+    assert env.step("999999").terminated
+
+
+@pytest.mark.parametrize(
+    "action", ["", "forty", "42 or so", "answer", "answers 4", "ANSWER\n", "answer " + "4" * 20_001]
+)
 def test_what_is_no_answer_is_told_and_can_be_made_good(action: str) -> None:
     env = begun()
     step = env.step(action)
@@ -78,7 +87,7 @@ def test_what_is_no_answer_is_told_and_can_be_made_good(action: str) -> None:
 
 def test_after_five_actions_that_are_no_answer_the_episode_is_cut() -> None:
     env = begun()
-    assert [env.step("42").truncated for _ in range(5)] == [False] * 4 + [True]
+    assert [env.step("forty").truncated for _ in range(5)] == [False] * 4 + [True]
     with pytest.raises(EpisodeOver):
         env.step("answer 1")
 

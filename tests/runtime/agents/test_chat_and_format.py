@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from agym.dsl.model.recipe import Agent, Format
+from agym.envs.protocol import EnvSpec
 from agym.runtime.agents.chat import NO_THOUGHTS, Chat
 from agym.runtime.agents.formats import chat_and_format
 from agym.runtime.agents.messages import Message
@@ -109,3 +110,10 @@ def test_each_dress_is_made_once_and_proven(chat: Any) -> None:
     assert chat_and_format(Agent(format=Format.TOOLS), chat(forgets_answers))
     _, form = chat_and_format(Agent(format=Format.TOOLS), chat(numbers_tools))
     assert form.observation("a") == (Message("user", "a"),), "a role that is rendered by its place cannot be continued"
+
+
+@pytest.mark.parametrize("free_text", [False, True])
+def test_an_environment_of_free_text_gets_plain_replies_as_they_are(chat: Any, free_text: bool) -> None:
+    spec = EnvSpec(name="talk", version="1", summary="", splits=(), free_text=free_text)
+    _, form = chat_and_format(Agent(format=Format.PLAIN), chat(PLAIN), spec)
+    assert form.read("Answer: 5").actions == ("Answer: 5" if free_text else "5",)

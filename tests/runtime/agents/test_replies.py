@@ -233,3 +233,58 @@ def test_a_call_that_breaks_the_schema_is_told_and_not_sent(name: str, arguments
 def test_a_command_of_an_expert_is_written_as_a_call() -> None:
     form = format_for(Agent(format=Format.TOOLS), dialect=DIALECTS[0], tools=TOOLS)
     assert form.write("answer the blue one") == form.write('{"name": "answer", "arguments": {"text": "the blue one"}}')
+
+
+# --- where every text is a turn
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "<reasoning>2 + 3</reasoning>\n<answer>5</answer>",
+        "This prints it:\n```python\nprint(5)\n```",
+        "The poem:\nObservation: rain\nAnswer: sun",
+    ],
+)
+def test_where_every_text_is_a_turn_a_plain_reply_stays_as_it_is(reply: str) -> None:
+    form = format_for(Agent(format=Format.PLAIN), free_text=True)
+    assert form.read(reply).actions == (reply,)
+    assert form.read(f"<think>hm</think>\n{reply}").actions == (reply,)
+    assert form.read(" ").problem
+    assert format_for(Agent(format=Format.PLAIN)).read(reply).actions != (reply,)
+
+
+# --- schemas and corrections
+
+
+SCHEMA = {"type": "object", "properties": {"n": WHOLE, "to": TEXT}, "required": ["n"]}
+CHECKED: tuple[tuple[dict[str, Any], str, str], ...] = (
+    ({}, '{"n": 3.0}', '{"n": 3.0}'),
+    ({}, '{"n": 3.5}', "a whole number"),
+    ({}, '{"n": 1, "to": null}', '{"n": 1}'),
+    ({}, '{"n": null}', "a whole number"),
+    ({}, '{"n": 1, "x": 2}', "takes no argument 'x'"),
+    ({"additionalProperties": False}, '{"n": 1, "x": 2}', "takes no argument 'x'"),
+    ({"additionalProperties": True}, '{"n": 1, "x": 2}', '{"n": 1, "x": 2}'),
+    ({"additionalProperties": TEXT}, '{"n": 1, "x": 2}', "Write a text as 'x'"),
+    ({"additionalProperties": False, "patternProperties": {"^x": WHOLE}}, '{"n": 1, "x": 2}', '{"n": 1, "x": 2}'),
+)
+
+
+@pytest.mark.parametrize(("more", "arguments", "expected"), CHECKED)
+def test_arguments_are_checked_as_json_schema_says(more: dict[str, Any], arguments: str, expected: str) -> None:
+    tool = ToolSchema(name="f", description="", parameters={**SCHEMA, **more})
+    form = format_for(Agent(format=Format.TOOLS), dialect=DIALECTS[0], tools=(tool,))
+    found = form.read(f'<tool_call>\n{{"name": "f", "arguments": {arguments}}}\n</tool_call>')
+    if expected.startswith("{"):
+        assert found.actions == (f'{{"name": "f", "arguments": {expected}}}',)
+    else:
+        assert expected in found.problem
+
+
+@pytest.mark.parametrize("dialect", DIALECTS[1:], ids=lambda each: each.name)
+@pytest.mark.parametrize("parsing", list(Parsing))
+def test_a_correction_shows_a_call_as_the_model_writes_it(dialect: Any, parsing: Parsing) -> None:
+    form = format_for(Agent(format=Format.TOOLS, parsing=parsing), dialect=dialect)
+    problem = form.read("I look around.\nThen I go.").problem
+    assert problem.endswith(f"like this:\n{dialect.write(ToolCall('act', {'action': 'go north'}))}")
