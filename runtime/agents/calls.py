@@ -326,10 +326,9 @@ def _load_wrapped(match: re.Match[str]) -> FoundCall:
     function = _FUNCTION.fullmatch(body)
     try:
         if function and function[2].lstrip().startswith("{"):
-            calls = (load_call({"name": function[1].strip(), "arguments": load_json(function[2])}),)
-        else:
-            calls = _load_body(body)
-        return FoundCall(match.start(), match.end(), calls)
+            call = load_call({"name": function[1].strip(), "arguments": load_json(function[2])})
+            return FoundCall(match.start(), match.end(), (call,))
+        return FoundCall(match.start(), match.end(), _load_body(body))
     except MalformedCall as error:
         return FoundCall(match.start(), match.end(), (), str(error))
 

@@ -351,8 +351,9 @@ def _heredocs(text: str) -> Iterator[tuple[int, int]]:
 def _wraps(place: _Place, following: _Place) -> bool:
     """Whether a block is but a frame around a call."""
     (start, _, block), (at, _, call) = place, following
-    is_both = isinstance(block, re.Match) and isinstance(call, FoundCall)
-    return is_both and re.fullmatch(r"[ \t]*`+\w*\s*", block.string[start:at]) is not None
+    if not (isinstance(block, re.Match) and isinstance(call, FoundCall)):
+        return False
+    return re.fullmatch(r"[ \t]*`+\w*\s*", block.string[start:at]) is not None
 
 
 def _unfence(section: str) -> str:
