@@ -1,7 +1,7 @@
 """Question: does a horizon that grows end higher, or cheaper, than one that stands?
 
 Runs every run of a study's recipe (a matrix of horizons and seeds), prints what came of each schedule and how it
-differs from the growing one with the same seed, and draws success over sampled tokens and over seconds of
+differs from the growing one with the same seed, at the end and at equal cost, and draws success over sampled tokens and over seconds of
 reinforcement into `bench/NAME.svg`.
 
     python bench/study.py [--at-once 2]                                                     a tiny agent
@@ -18,9 +18,9 @@ import argparse
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from math import sqrt
 from pathlib import Path
 from statistics import stdev
@@ -35,6 +35,8 @@ from agym.files import DiskLibrary
 from plot import Panel, Point, svg
 from runs import Job, Trained, mean, train
 
+Costs = Callable[[Trained], Sequence[float]]
+"""What a run had spent by each of its steps."""
 _SUCCESS = "eval/success"
 _COLUMNS = (
     *("schedule", "last three evals: mean, each seed", "difference to growing, same seed (95 %)", "largest fall"),
@@ -68,6 +70,8 @@ def main() -> int:
             return 1
         schedules.setdefault(trained.job.name.rpartition("-")[0], []).append(trained)
     print(_table(schedules))
+    for what, costs in _COSTS.items():
+        print(_at_equal_cost(schedules, what, costs))
     (Path("bench") / f"{study}.svg").write_text(
         svg("Success on held-out goals at the same horizon, temperature 1", _panels(schedules))
     )
@@ -156,10 +160,30 @@ def _table(schedules: Mapping[str, Sequence[Trained]]) -> str:
     return "\n".join(lines)
 
 
+def _at_equal_cost(schedules: Mapping[str, Sequence[Trained]], what: str, costs: Costs) -> str:
+    """Success when the cheapest run is done, which all others have reached by then."""
+    budget = min(costs(run)[-1] for runs in schedules.values() for run in runs)
+    reached = {
+        name: [_interpolate(_curve(run, costs(run)), budget) for run in runs] for name, runs in schedules.items()
+    }
+    growing = next(iter(reached.values()))
+    found = [f"{name} {mean(values):.3f} ({_paired(values, growing)})" for name, values in reached.items()]
+    return f"after {budget:,.0f} {what}: {', '.join(found)}"
+
+
+def _interpolate(curve: Sequence[Point], x: float) -> float:
+    (start, before), (end, after) = next(pair for pair in pairwise(curve) if x <= pair[1][0])
+    return before + (after - before) * (x - start) / (end - start)
+
+
 def _difference(runs: Sequence[Trained], growing: Sequence[Trained]) -> str:
-    if runs is growing:
+    return _paired(*([run.tail(_SUCCESS) for run in each] for each in (runs, growing)))
+
+
+def _paired(values: Sequence[float], growing: Sequence[float]) -> str:
+    if values == growing:
         return "-"
-    gaps = [run.tail(_SUCCESS) - base.tail(_SUCCESS) for run, base in zip(runs, growing, strict=True)]
+    gaps = [value - base for value, base in zip(values, growing, strict=True)]
     half = _T_95[len(gaps)] * stdev(gaps) / sqrt(len(gaps)) if len(gaps) > 1 else float("nan")
     return f"{mean(gaps):+.3f} ± {half:.3f}"
 
@@ -188,10 +212,13 @@ def _seconds(run: Trained) -> list[float]:
     return list(accumulate(row["timing_s/step"] for row in run.steps))
 
 
+_COSTS: Mapping[str, Costs] = {"tokens sampled in training": _tokens, "seconds of reinforcement": _seconds}
+
+
 def _panels(schedules: Mapping[str, Sequence[Trained]]) -> list[Panel]:
     return [
         Panel(x=label, curves={name: [_curve(run, costs(run)) for run in runs] for name, runs in schedules.items()})
-        for label, costs in (("tokens sampled in training", _tokens), ("seconds of reinforcement", _seconds))
+        for label, costs in _COSTS.items()
     ]
 
 
