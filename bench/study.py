@@ -1,8 +1,8 @@
 """Question: does a horizon that grows end higher, or cheaper, than one that stands?
 
 Runs every run of a study's recipe (a matrix of horizons and seeds), prints what came of each schedule and how it
-differs from the growing one with the same seed, at the end and at equal cost, and draws success over sampled tokens and over seconds of
-reinforcement into `bench/NAME.svg`.
+differs from the growing one with the same seed, at the end and at equal cost, and draws success over sampled tokens
+and over seconds of reinforcement into `bench/NAME.svg`.
 
     python bench/study.py [--at-once 2]                                                     a tiny agent
     python bench/study.py --recipe studies/scaling-inter-smollm2 --at-once 1 [--seeds 1 2]  a pretrained model
@@ -94,9 +94,12 @@ def _schedule(plan: Plan) -> str:
 
 
 def _hash(plan: Plan) -> str:
-    """What decides a run, but for the precision that a CPU is fast in."""
+    """What decides a run, but for the precision that a CPU is fast in; what it is estimated to take decides nothing."""
     anywhere = replace(plan, model=replace(plan.model, dtype=DType.AUTO), recipe_sha256="")
-    return hashlib.sha256(dump_canonical(anywhere).encode()).hexdigest()[:16]
+    data = json.loads(dump_canonical(anywhere))
+    for estimated in (data, *data["stages"]):
+        del estimated["budget"]
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
 
 _READ = ("total_step", "rollout/", "train/entropy", "timing_s/step", "eval/")
