@@ -92,3 +92,13 @@ def test_a_short_run_learns_and_its_export_is_loaded_by_others(model: Path, home
     assert any(
         tensor.abs().max() > 0 for name, tensor in read_adapters(home / "out/adapter").items() if "lora_B" in name
     )
+
+
+def test_an_arm_of_the_horizon_study_grows_its_horizon_and_is_evaluated_at_the_longest(model: Path, home: Path) -> None:
+    short = {**SHORT, **{f"schedule.{at}.until": "step >= 1" for at in range(4)}, "eval.every": "1"}
+    settings = [word for key, value in short.items() for word in ("--set", f"{key}={value}")]
+    agym(home, "run", "studies/scaling-inter-smollm2", "--run", "1", *settings)
+    (metrics,) = (home / "runs").glob("scaling-inter-smollm2--*/metrics.jsonl")
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    assert [row["horizon/turns"] for row in rows if "rollout/success" in row] == [4, 8, 12]
+    assert [row["total_step"] for row in rows if "eval/success" in row] == [1, 2, 3, 4]
