@@ -48,7 +48,9 @@ ENGINE_SEQUENCES = 256
 PROCESS_BYTES = 1_500_000_000
 """Device context, kernels, communicators and fragmentation of one process on a GPU."""
 HOST_PROCESS_BYTES = 500_000_000
-"""A process without a GPU: the interpreter and the libraries of an engine."""
+"""A process without a GPU: the interpreter, PyTorch, and the kernels that they keep."""
+HOST_ENGINE_BYTES = 400_000_000
+"""The libraries of a sampling engine, and what it keeps from its warm-up."""
 
 _GIB = 2**30
 USABLE_BYTES: Mapping[Gpu, int] = {
@@ -400,17 +402,25 @@ def _process(sizing: Sizing) -> list[MemoryItem]:
     return [MemoryItem(what="process", bytes=HOST_PROCESS_BYTES if sizing.host else PROCESS_BYTES)]
 
 
+def _engine_process(sizing: Sizing) -> list[MemoryItem]:
+    if not sizing.host:
+        return _process(sizing)
+    shared = sizing.inline and sizing.learns
+    return [MemoryItem(what="process", bytes=HOST_ENGINE_BYTES + (0 if shared else HOST_PROCESS_BYTES))]
+
+
 def _engine_items(sizing: Sizing, neighbours: Iterable[MemoryUse]) -> list[MemoryItem]:
     shape, share = sizing.shape, sizing.tensor_parallel
     adapters = adapter_parameters(shape, sizing.lora) if sizing.lora else 0
     # a sync of all weights brings the output layer written out
     held = _written_out(shape) if sizing.learns and not adapters else parameters(shape) + adapters
-    weights = MemoryItem(what="weights", bytes=_up(held, share) * sizing.width, phase=Phase.SAMPLING)
-    shared = sizing.host and sizing.inline and sizing.learns
-    own = [weights, *_workspace(sizing), *([] if shared else _process(sizing))]
+    # host memory is kept while the learner works
+    phase = Phase.RESIDENT if sizing.host else Phase.SAMPLING
+    weights = MemoryItem(what="weights", bytes=_up(held, share) * sizing.width, phase=phase)
+    own = [weights, *_workspace(sizing), *_engine_process(sizing)]
     taken = sum(item.bytes for item in own)
     cache = _host_cache(sizing) if sizing.host else _gpu_cache(sizing, taken, neighbours)
-    return [*own, MemoryItem(what="cache", bytes=cache, phase=Phase.SAMPLING)]
+    return [*own, MemoryItem(what="cache", bytes=cache, phase=phase)]
 
 
 def _workspace(sizing: Sizing) -> list[MemoryItem]:

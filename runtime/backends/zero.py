@@ -26,6 +26,7 @@ from ..seeds import derive
 from .checkpoint.pickles import RestrictedLoader
 from .checkpoint.zero_state import STATE, load_state, save_state, whole_shape
 from .checks.rows import RowNetwork
+from .host_memory import return_freed_memory
 from .process_group import extend_timeout, join_process_group
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ class ZeroEngine:
                 # ranks average their gradients; the divisor is already that of all of them, and of a row that they
                 # divide each has only its own part of the gradient
                 self._engine.backward(share * torch.distributed.get_world_size(), scale_wrt_gas=False)
+                if self.device.type == "cpu":
+                    return_freed_memory()
         return self._gradients.norm(), len(rows)
 
     @contextmanager

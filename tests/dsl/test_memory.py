@@ -418,16 +418,21 @@ def test_on_a_cpu_all_of_it_is_host_memory_with_a_cache_for_every_slot() -> None
     assert all(use.host for use in estimate_memory(size))
     assert items(size, Role.ROLLOUT, host=True) == {
         "weights": 2 * 2792 * 4,
-        "process": 2 * 500_000_000,
+        "process": 2 * (500_000_000 + 400_000_000),
         "cache": 2 * 3 * 50 * 2 * 2 * 2 * 2 * 4,
     }
     assert items(size, Role.LEARNER, host=True)["weights"] == 2 * 2792 * 4
 
 
-def test_one_process_is_counted_once() -> None:
+def test_an_engine_in_the_learners_process_adds_its_libraries() -> None:
     size = sizing(host=True, zero=0, width=4)
     assert items(size, Role.LEARNER, host=True)["process"] == 500_000_000
-    assert "process" not in items(size, Role.ROLLOUT, host=True)
+    assert items(size, Role.ROLLOUT, host=True)["process"] == 400_000_000
+
+
+def test_on_a_cpu_an_engine_keeps_its_memory_while_the_learner_works() -> None:
+    engine = next(use for use in estimate_memory(sizing(host=True)) if use.role is Role.ROLLOUT)
+    assert {item.phase for item in engine.items} == {Phase.RESIDENT}
 
 
 def test_on_a_cpu_the_cache_is_what_was_asked_for() -> None:

@@ -1,0 +1,49 @@
+"""Memory that a learner keeps, over rows of ever new lengths."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from agym.runtime.backends.engine_variables import missing_variables
+
+from .conftest import REAL
+
+pytestmark = REAL
+
+_LEARN = """
+import ctypes, json, sys
+from pathlib import Path
+import numpy as np, torch
+from agym.dsl.model.recipe import DType
+from agym.runtime.backends.deepspeed import DeepSpeedLearner
+from agym.runtime.protocols import LearnerSettings, TrainSequence, UpdateSettings
+
+class Mallinfo(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "arena a b c mapped d e used free keep".split()]
+
+find = ctypes.CDLL(None).mallinfo2
+find.restype = Mallinfo
+torch.set_num_threads(1)
+learner = DeepSpeedLearner(LearnerSettings(model=Path(sys.argv[1]), dtype=DType.BF16, zero=2))
+used = []
+for update in range(60):
+    ids = np.arange(100 + 7 * update, dtype=np.int32) % 300
+    ones = np.ones(len(ids), np.float32)
+    sequence = TrainSequence(ids=ids, loss_mask=ids > 0, advantages=ones, old_logprobs=-ones)
+    learner.update([sequence], UpdateSettings(lr=0.0))
+    used.append(find().used)
+print(json.dumps(used))
+"""
+
+
+def test_a_learner_keeps_no_more_with_each_new_length_of_a_row(model: Path) -> None:
+    environ = {**os.environ, **missing_variables(os.environ, threads=1, cpu=True)}
+    command = [sys.executable, "-c", _LEARN, str(model)]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    used = json.loads(done.stdout.splitlines()[-1])
+    assert used[-1] - used[24] < 30e6
