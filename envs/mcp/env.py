@@ -92,8 +92,10 @@ class Tools(Env):
         found = self._find(task)
         tools = self._connect(found.asked, f", for which the check of task '{found.id[:60]}' asks")
         self._task, self._left, self._done, self.answer = found, self._options.max_steps, Counter(), ""
-        listed = "\n".join(f"- {clean_text(describe_tool(tool))}" for tool in tools)
-        return Observation(text=f"Task: {found.instruction}\n\nTools:\n{listed}")
+        text = f"Task: {found.instruction}"
+        if self._options.list_tools:
+            text += "\n\nTools:\n" + "\n".join(f"- {clean_text(describe_tool(tool))}" for tool in tools)
+        return Observation(text=text)
 
     def _connect(self, asked: frozenset[str], why: str = "") -> tuple[ServerTool, ...]:
         if not self._options.keep:

@@ -32,6 +32,8 @@ class MCPOptions:
     """Folder that is copied into each episode's scratch folder before the server starts."""
     keep: bool = False
     """One connection for episode after episode, for a server that remembers nothing of them."""
+    list_tools: bool = True
+    """Whether the task comes with a list of the tools; with `format: tools` the chat template shows them already."""
     timeout_s: float = 20
     """Longest wait for one call."""
     max_steps: int = 30

@@ -209,6 +209,14 @@ def test_a_tool_may_be_taken_away_from_the_agent_and_the_others_remain(env: Tool
     assert fewer.step(call("balance", account="bob")).status is Status.OK
 
 
+def test_the_list_of_tools_may_be_left_to_the_chat_template(env: Tools) -> None:
+    bare = create({**BANK, "keep": True, "list_tools": False})
+    bare._connection = env._connection
+    assert "Tools:" in env.reset("pay", 0).text
+    assert bare.reset("pay", 0).text == "Task: Pay bob 30 from alice's account."
+    assert bare.describe().tools == env.describe().tools
+
+
 @heavy
 @pytest.mark.parametrize("option", ["tools", "excluded"])
 def test_a_tool_that_is_not_there_is_named(option: str) -> None:
