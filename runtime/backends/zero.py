@@ -6,11 +6,12 @@ collectives on a CPU go over gloo.
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,7 +27,6 @@ from ..seeds import derive
 from .checkpoint.pickles import RestrictedLoader
 from .checkpoint.zero_state import STATE, load_state, save_state, whole_shape
 from .checks.rows import RowNetwork
-from .host_memory import return_freed_memory
 from .process_group import extend_timeout, join_process_group
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class ZeroEngine:
                 # divide each has only its own part of the gradient
                 self._engine.backward(share * torch.distributed.get_world_size(), scale_wrt_gas=False)
                 if self.device.type == "cpu":
-                    return_freed_memory()
+                    _return_freed_memory()
         return self._gradients.norm(), len(rows)
 
     @contextmanager
@@ -473,3 +473,26 @@ _PRECISION: Mapping[DType, dict[str, Any]] = {
     DType.FP32: {},
     DType.BF16: {"bf16": {"enabled": True, "check_grad_overflow": True}, "data_types": {"grad_accum_dtype": "fp32"}},
 }
+
+
+# --- memory of a process on a CPU ----------------------------------------------------------------------------------
+
+
+def _return_freed_memory() -> None:
+    """Return freed memory to the kernel.
+
+    glibc keeps what is freed between blocks that are still used. Activations of rows of different lengths leave more
+    of such holes with each row, until a process holds twice what it uses.
+    """
+    if (trim := _find_trim()) is not None:
+        trim(0)
+
+
+@cache
+def _find_trim() -> Callable[[int], int] | None:
+    """glibc alone has it."""
+    try:
+        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return None
+    return trim
