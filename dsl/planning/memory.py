@@ -48,7 +48,7 @@ ENGINE_SEQUENCES = 256
 PROCESS_BYTES = 1_500_000_000
 """Device context, kernels, communicators and fragmentation of one process on a GPU."""
 HOST_PROCESS_BYTES = 500_000_000
-"""A process without a GPU: the interpreter, PyTorch, and the kernels that they keep."""
+"""A process without a GPU: the interpreter, PyTorch, and the kernels that it keeps."""
 HOST_ENGINE_BYTES = 400_000_000
 """The libraries of a sampling engine, and what it keeps from its warm-up."""
 

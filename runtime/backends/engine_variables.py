@@ -23,7 +23,7 @@ _ON_A_CPU = {
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_TRIM_THRESHOLD_": str(2**28),
     "MALLOC_MMAP_THRESHOLD_": str(2**25),
-    # oneDNN and PyTorch each keep 1,024 kernels, and rows of new lengths need new ones: gigabytes after some hundred
+    # oneDNN and PyTorch each keep 1,024 kernels, and rows of new lengths need new ones: gigabytes in the end
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256",
     "LRU_CACHE_CAPACITY": "256",
 }

@@ -481,8 +481,8 @@ _PRECISION: Mapping[DType, dict[str, Any]] = {
 def _return_freed_memory() -> None:
     """Return freed memory to the kernel.
 
-    glibc keeps what is freed between blocks that are still used. Activations of rows of different lengths leave more
-    of such holes with each row, until a process holds twice what it uses.
+    glibc keeps what is freed between blocks that are still in use. Activations of rows of different lengths leave more
+    such holes with each row, until a process holds twice what it uses.
     """
     if (trim := _find_trim()) is not None:
         trim(0)
@@ -490,9 +490,5 @@ def _return_freed_memory() -> None:
 
 @cache
 def _find_trim() -> Callable[[int], int] | None:
-    """glibc alone has it."""
-    try:
-        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError, TypeError):
-        return None
-    return trim
+    """Find `malloc_trim`, which glibc alone has."""
+    return getattr(ctypes.CDLL(None), "malloc_trim", None)
