@@ -30,7 +30,7 @@ from .checks.rows import RowNetwork, RowReader, find_backbone
 from .lora import named_adapters
 from .policy import copy_weights, load_causal
 from .sequence_parallel import SequenceGroup, join_sequence_group
-from .zero import ZeroEngine
+from .zero.engine import ZeroEngine
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -47,7 +47,8 @@ from .lora import (
     write_adapters,
 )
 from .policy import OUTPUT_LAYER, Policy, copy_weights, named_hub_parameters
-from .zero import ZeroEngine, max_over_ranks
+from .process_group import max_over_ranks
+from .zero.engine import ZeroEngine
 
 __all__ = ["DeepSpeedLearner"]
 

@@ -25,7 +25,8 @@ from .checks.rows import ATTENTION, OWN_ATTENTION, RowNetwork, RowReader, find_b
 from .hf_models import ModelSource, load_causal_model
 from .lora import add_adapters, named_adapters
 from .sequence_parallel import join_sequence_group
-from .zero import ZeroEngine, gather_parameters, is_divided, load_divided
+from .zero.divided_weights import gather_parameters, is_divided, load_divided
+from .zero.engine import ZeroEngine
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -10,12 +10,20 @@ import os
 from datetime import timedelta
 
 import torch.distributed
+from torch import Tensor
 from torch._C._distributed_c10d import HashStore, TCPStore
 from torch.distributed import DistError
 
 from ..errors import RunError
 
-__all__ = ["extend_timeout", "join_process_group", "join_ranks", "open_store"]
+__all__ = [
+    "extend_timeout",
+    "join_process_group",
+    "join_ranks",
+    "max_over_ranks",
+    "open_store",
+    "sum_over_ranks",
+]
 
 
 def join_process_group() -> None:
@@ -80,3 +88,15 @@ def _interfaces(address: str) -> dict[str, str]:
         if address in (each.address for each in addresses):
             return {key: os.environ.get(key, name) for key in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")}
     raise RunError(f"start: this node has no network interface with the address {address}")
+
+
+def sum_over_ranks(values: Tensor) -> Tensor:
+    if torch.distributed.get_world_size() > 1:
+        torch.distributed.all_reduce(values)
+    return values
+
+
+def max_over_ranks(values: Tensor) -> Tensor:
+    if torch.distributed.get_world_size() > 1:
+        torch.distributed.all_reduce(values, torch.distributed.ReduceOp.MAX)
+    return values

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from ..learning.packing import MaskPattern, RowLayout, UnsupportedAttention, packed_attention
 from .checks.rows import DIVIDED_ATTENTION, register_attention
-from .zero import prepare_deepspeed
+from .zero.start import prepare_deepspeed
 
 if TYPE_CHECKING:
     from deepspeed.runtime.sequence_parallel.ulysses_sp import UlyssesSPAttentionHF
