@@ -1,7 +1,7 @@
-"""Claim: one key of a shipped recipe may be set to anything: a plan comes of it, or an error at what was set.
+"""Claim: one key of a shipped recipe may be set to anything: the result is a plan, or an error at what was set.
 
-For every shipped recipe: every `algorithm.use`, each flag turned over, and null for each key, by `--set` and as an axis
-of a matrix. In one process; what was done is kept in a file, and left out the next time.
+For every shipped recipe: every `algorithm.use`, each flag flipped, and null for each key, by `--set` and as an axis of
+a matrix. All in one process; what was done is kept in a file, and skipped the next time.
 
     python bench/ablations.py [--done build/ablations.tsv] [--share 1/10]
 """

@@ -1,18 +1,18 @@
 """Claim: every algorithm of the language learns with real engines: on each of three seeds it ends above its start.
 
-Runs every run of a recipe in `recipes/studies/` and prints for each algorithm what came of it:
+Runs every run of a recipe in `recipes/studies/` and prints the outcome for each algorithm:
 
 - `algorithms` the same small game from the same imitator, 128 episodes a step
 - `iterative` the same game and imitator: in rounds, from preferences of a judge, after imitation with hindsight
 - `credit`, `solved`, `collapse` games made for those that should beat a plain baseline: GiGPO and bi-level advantages
   on long episodes, DAPO's filter where most groups are solved, StarPO-S at a rate that is too high. Nothing is claimed
-  of them: rivals stand beside their baseline, seed by seed, whoever is ahead. Beside those for credit, turn-level
-  preferences of a critic, which have no rival and are only to learn
+  of them: rivals are printed next to their baseline, seed by seed, whichever is ahead. Besides those for credit,
+  turn-level preferences of a critic, which have no rival and only have to learn
 
-Success of the first two is that of held-out goals at temperature 1: before the first step, and the mean of the last two
-measurements; of the others that of the episodes learnt from, of their first and their last fifth. How algorithms differ
-from each other is for the eye: three seeds of one small game say little of any other, and all but the sizes are the
-settings that each begins with.
+Success of the first two is that on held-out goals at temperature 1: before the first step, and the mean of the last two
+measurements; of the others that of the episodes trained on, in their first and their last fifth. Differences between
+algorithms are only to look at: three seeds of one small game say little about any other, and all settings but the sizes
+are each algorithm's defaults.
 
     python bench/algorithms.py [--study algorithms] [--only ppo grpo] [--at-once 2] [--folder build/algorithms]
 
@@ -101,7 +101,7 @@ def main() -> int:
 
 @contextmanager
 def _settings(study: Study) -> Iterator[tuple[str, ...]]:
-    """What is set on top of the recipe; while the block lasts, the judge is there."""
+    """What is set on top of the recipe; the judge runs while the block lasts."""
     threads = ("hardware.threads=1",)
     if not study.judged:
         yield threads
@@ -111,7 +111,7 @@ def _settings(study: Study) -> Iterator[tuple[str, ...]]:
 
 
 def _jobs(name: str, only: Sequence[str], settings: tuple[str, ...]) -> list[Job]:
-    """Seed by seed, so that what there is after a while compares."""
+    """Seed by seed, so that partial results can be compared."""
     recipe, library = f"studies/{name}", DiskLibrary(Path.cwd())
     plans = [each.plan for each in compile_recipe(library.open(recipe), library, (), {}, catalog()).variants]
     seeds = sorted({plan.seed for plan in plans})
@@ -133,7 +133,7 @@ def _learning(run: Trained) -> list[Mapping[str, float]]:
 
 
 def _by_fifths(rows: Sequence[Mapping[str, float]]) -> Curve:
-    """Of all episodes, cut at the steps' borders: a step may have more of them than another."""
+    """Success in fifths of all episodes, cut at the steps' borders: a step may have more of them than another."""
     until = [*accumulate(row["rollout/episodes"] for row in rows)]
     fifths = [min(int(_FIFTHS * (count - 1) / until[-1]), _FIFTHS - 1) for count in until]
     return [_success([row for row, of in zip(rows, fifths, strict=True) if of == fifth]) for fifth in range(_FIFTHS)]
@@ -168,7 +168,7 @@ def _each(values: Sequence[float], form: str = "") -> str:
 
 
 def _compared(study: Study, found: Found) -> str:
-    """Rivals beside their baselines, with the same seed."""
+    """Rivals next to their baselines, with the same seed."""
     lines = [f"| {' | '.join(_RIVALS)} |", f"|{'---|' * len(_RIVALS)}"]
     for baseline, rival in study.rivals:
         if {baseline, rival} - set(found):
@@ -182,7 +182,7 @@ def _compared(study: Study, found: Found) -> str:
 
 
 def _fall(curve: Curve) -> float:
-    """From the best so far to what came later, the most."""
+    """The largest drop from the best so far to what came later."""
     return max(best - value for best, value in zip(accumulate(curve, max), curve, strict=True))
 
 

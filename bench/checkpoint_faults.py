@@ -1,10 +1,10 @@
-"""Claim: a damaged checkpoint is found and named, and the newest sound one taken; what goes on from it is bit for bit
-the run that was never damaged.
+"""Claim: a damaged checkpoint is found and named, and the newest sound one taken; the run that continues from it is bit
+for bit the run that was never damaged.
 
 `--faults`: a run folder with checkpoints of the real format, and random faults in the newest of them: a bit flipped, a
 file cut, zeroed or removed, two swapped. Needs no engine. `--continued`: a real run of the quickstart's model is
 damaged in the same ways, resumed, and compared with itself in every row and every bit of its last checkpoint; with
-`--state` it can be broken off and taken up. `--megabytes`: how fast a checkpoint is written, checked and read.
+`--state` it can be interrupted and continued. `--megabytes`: how fast a checkpoint is written, checked and read.
 
     python bench/checkpoint_faults.py [--faults 500] [--continued 12 --state DIR] [--megabytes 512] [--seed 0]
 """

@@ -1,9 +1,9 @@
-"""Claim: what a run comes to does not depend on where it runs. On two Ray nodes in two network namespaces, with an
+"""Claim: the outcome of a run does not depend on where it runs. On two Ray nodes in two network namespaces, with an
 engine and a rank on each and ZeRO 2 or 3, a tiny agent ends as it does in one process: the mean success of the seeds on
 held-out goals is within the interval of one process's.
 
-Rows are equal while weights are; sums in another order then differ in their last bits, a token is drawn otherwise, and
-the runs part. So their ends are compared, by 95 % intervals over the tasks.
+Rows are equal while weights are; sums in another order then differ in their last bits, a different token is drawn, and
+the runs diverge. So their ends are compared, by 95 % intervals over the tasks.
 
     python bench/cluster.py FOLDER [--seeds 3] [--seconds 270]
 
@@ -138,7 +138,7 @@ def _show(found: dict[str, list[dict[str, Any]]]) -> int:
         for seed, end in enumerate(ends):
             print(_line(place, seed, end["before"], end["after"], end["low"], end["high"], f"{end['seconds']:.0f}"))
         after = mean([end["after"] for end in ends])
-        # the seeds' tasks are drawn apart: variances of means add up
+        # the seeds' tasks are drawn independently: variances of means add up
         half = math.sqrt(sum(((end["high"] - end["low"]) / 2) ** 2 for end in ends)) / len(ends)
         means[place] = (after, half)
         print(_line(place, "mean", mean([end["before"] for end in ends]), after, after - half, after + half, ""))

@@ -1,4 +1,4 @@
-"""Model, environment and engines of a recipe in this process, warmed up a little. Shared by benches of speed."""
+"""Model, environment and engines of a recipe in this process, warmed up a little. Shared by the speed benches."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MakeSampler = Callable[[SamplerSettings, Callable[[Sequence[int]], str]], Sample
 
 
 def in_prepared_process(threads: int = 1) -> None:
-    """Starts this process once more, if it lacks what engines read when a process starts."""
+    """Restarts this process if it lacks the variables that engines read when a process starts."""
     if missing := missing_variables(os.environ, threads=threads, cpu=True):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **missing})
 
@@ -110,7 +110,7 @@ async def started(
     sampler: MakeSampler | None = None,
     reach: Callable[[OpenClient], OpenClient] | None = None,
 ) -> AsyncIterator[Engines]:
-    """Both engines and the environment; `sampler` and `reach` stand in for, or around, those of a run."""
+    """Both engines and the environment; `sampler` and `reach` replace, or wrap, those of a run."""
     from agym.runtime.backends.vllm import VllmSampler
 
     opened: OpenClient = EnvConnector(folder / "logs", {}, print, Deadlines())

@@ -1,12 +1,12 @@
 """Claim: an environment over HTTP costs little: TextCraft takes at least 1500 steps a second of a server's core.
 
 A server as a user starts it, and a player in another process that speaks the native dialect as a run does. At 1, 32 and
-256 sessions at the same time (1000 for light environments), expert episodes are played for some seconds, and from
-outside are read: steps and episodes per second, by the wall and by the server's own processor time, latencies of a
-step, and the memory that each session adds. Beside it the same episodes in one process, without HTTP: what that leaves
-is the protocol's. With `--soak N` N episodes are played, every tenth broken off without a goodbye, and memory,
-sessions, threads, processes, open files and temporary files are looked at on the way and compared; of light
-environments as many sessions as there may be at the same time are opened and closed before.
+256 sessions at the same time (1000 for light environments), expert episodes are played for some seconds, and measured
+from outside: steps and episodes per second, by wall clock and by the server's own processor time, latencies of a step,
+and the memory that each session adds. The same episodes are also played in one process, without HTTP: the difference is
+the protocol's. With `--soak N` N episodes are played, every tenth abandoned without being closed, and memory, sessions,
+threads, processes, open files and temporary files are counted on the way and compared; for light environments, as many
+sessions as there may be at the same time are opened and closed first.
 
     python bench/envs.py [NAME ...] [--options JSON] [--workers N] [--seconds 8] [--soak N] [--quick]
 """
@@ -174,7 +174,7 @@ class Game:
 
 
 async def games(client: EnvClient, name: str) -> Sequence[Game]:
-    """Spread over the first split, those with a solution; where none has one, nothing is said ten times."""
+    """Those with a solution, spread over the first split; where none has one, ten empty actions each."""
     wanted = 64 if catalog().environments[name].light else 16
     tasks = await client.tasks((await client.spec()).splits[0])
     chosen = tasks[:: max(1, len(tasks) // wanted)][:wanted]
@@ -270,7 +270,7 @@ async def row(server: Server, name: str, sessions: int, seconds: float, inline: 
 
 
 def _rate(each_second: float) -> str:
-    """Of a browser a whole number says little."""
+    """For a browser, a whole number says little."""
     return f"{each_second:.1f}" if each_second < 100 else f"{each_second:.0f}"
 
 
@@ -317,10 +317,10 @@ async def soaked(name: str, arguments: argparse.Namespace) -> int:
         await client.close()
         pids = server.tree
     outlived = await still_there(pids)
-    early, late = looks[2:5], looks[7:]  # three each, as a browser's or a Java process's memory is never quite still
+    early, late = looks[2:5], looks[7:]  # three each, as a browser's or a Java process's memory is never quite steady
     growth = sum(each.memory for each in late) / sum(each.memory for each in early) - 1
     print(f"\nmemory over the second half: {growth:+.1%}; processes left at the end: {len(outlived)}")
-    # an instance that waits for its next episode may have a page or a server open, of one that was broken off
+    # an instance that waits for its next episode may still have a page or a server open, from an abandoned one
     kinds, room, noise = (LIGHT, 0, 0.02) if catalog().environments[name].light else (HEAVY, PLAYERS, 0.1)
     flat = (
         growth < noise
@@ -331,16 +331,16 @@ async def soaked(name: str, arguments: argparse.Namespace) -> int:
 
 
 async def fill(client: EnvClient, known: Sequence[Game]) -> None:
-    """Instances have tables of their own: as many as there will ever be are to have been there before it is counted."""
+    """Instances have tables of their own: as many as there will ever be must have existed before counting starts."""
     sessions = await asyncio.gather(*(client.open(known[at % len(known)].task, 0) for at in range(MOST)))
-    # the table of a plan is made when it is asked for
+    # a plan's table is made when it is asked for
     await asyncio.gather(*(session.advice() for session in sessions))
     for session in sessions:
         await session.close()
 
 
 async def still_there(pids: Sequence[int]) -> list[int]:
-    """Who lives on, ten seconds after the server has ended; who only waits to be taken note of does not."""
+    """Processes that are alive ten seconds after the server has ended; one that only waits to be reaped is not."""
     for _ in range(100):
         pids = [pid for pid in pids if alive(pid)]
         if not pids:
@@ -350,7 +350,8 @@ async def still_there(pids: Sequence[int]) -> list[int]:
 
 
 class Abandoned:
-    """Sessions broken off that wait to run out: so few that with those played there are never more than filled."""
+    """Abandoned sessions that wait to expire: so few that, with those played, there are never more than `fill`
+    opened."""
 
     def __init__(self) -> None:
         self._room = asyncio.Semaphore(MOST - PLAYERS)

@@ -1,11 +1,11 @@
-"""Claim: what is learnt is what was sampled, token for token, and the learner thinks of it what the sampler thought.
+"""Claim: what is trained on is what was sampled, token for token, and the learner's log-probs are the sampler's.
 
 Real episodes of TextCraft, played by an agent that has imitated for a while and then learns, in fp32. A byte-level
-tokenizer, whose replies often would not survive being decoded and read again, and a word-level one; at temperature 1
-and 0.7; with the cache of prompts in use and with one that never serves anything. Of each turn the engine's own record
-(the prompt that it was given, the ids that it drew) is compared with the tokens that the learner is given and with
-their mask; then the learner's forward pass with the sampler's log-probs. Limits: no token differs; log-probs by less
-than 1e-4 over 1000 episodes of each kind. Then the same is broken on purpose, and each break has to be found.
+tokenizer, whose replies often would not survive being decoded and encoded again, and a word-level one; at temperature 1
+and 0.7; with the prompt cache in use and with one that never hits. Of each turn the engine's own record (the prompt
+that it was given, the ids that it drew) is compared with the tokens that the learner is given and with their mask; then
+the learner's forward pass with the sampler's log-probs. Limits: no token differs; log-probs by less than 1e-4 over 1000
+episodes of each kind. Then the same is broken on purpose, and each break has to be found.
 
     python bench/exactness.py [--episodes 1000] [--quick]
 """
@@ -243,7 +243,7 @@ def differences(sequences: Sequence[TrainSequence], own: Sequence[Floats]) -> Fl
 
 
 class Watched(InlineWorkerGroup):
-    """Compares everything that is played with what the engine holds, and everything learnt with what was played."""
+    """Compares everything that is played with what the engine holds, and everything trained on with what was played."""
 
     def __init__(self, *workers: Any, tap: Tap, rows: Mapping[float, Row], tokenizer: Tokenizer) -> None:
         super().__init__(*workers)
@@ -360,7 +360,7 @@ def _one_token(segment: Segment) -> Segment:
 
 
 def _reread(episode: Episode, tokenizer: Tokenizer) -> Episode:
-    """The conversation as text, and read again: the same letters, other tokens."""
+    """The conversation as text, and encoded again: the same letters, other tokens."""
     (segment,) = episode.segments
     ids = tokenizer.encode(tokenizer.decode(segment.ids.tolist()))[: len(segment.ids)]
     ids += segment.ids[len(ids) :].tolist()

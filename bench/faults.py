@@ -1,10 +1,11 @@
-"""Claim: a run on Ray outlives every part of it; in its history each step stands once, each group is trained on once.
+"""Claim: a run on Ray outlives every part of it; in its history each step appears once, and each group is trained on
+once.
 
 Two engines and two ranks learn a small game, with environments in servers. At random moments of each kind of call a
-part is killed, or stopped without a word: a sampler, a rank, an environment's server, Ray's raylet, the driver. After
-the loss of the driver, and of the raylet that it depends on, the run is resumed; with all else it deals by itself.
+part is killed, or silently stopped: a sampler, a rank, an environment's server, Ray's raylet, the driver. After the
+loss of the driver, and of the raylet that it depends on, the run is resumed; it handles everything else by itself.
 Seconds are those from the kill to the next row of metrics after the run has noticed. What was seen is appended to
-`kills.jsonl` in the folder, so that a bench that was interrupted goes on where it was.
+`kills.jsonl` in the folder, so that a bench that was interrupted continues where it was.
 
     python bench/faults.py FOLDER [--runs 8] [--kills 7] [--workers 2] [--staleness 0] [--victims rank,driver]
     python bench/faults.py FOLDER --cluster [...]    two Ray nodes in two network namespaces, with a worker of each kind
@@ -349,7 +350,7 @@ class Life:
             self._show_place()
         self._popen.kill()
         self._popen.wait()
-        # Ray's agents report to a server that is gone, and end after a minute of that
+        # Ray's agents report to a server that is gone, and give up after a minute
         agents = [each for each in held if _is_agent(each)]
         _, alive = psutil.wait_procs([each for each in held if each not in agents], timeout=LEFTOVER_S)
         for each in (*alive, *agents):
@@ -436,14 +437,14 @@ class Bench:
             life.fail("the run ended early")
 
     def _draw(self, draws: random.Random) -> tuple[str, str]:
-        """Rather what was hit least."""
+        """Prefer what was hit least."""
         name = _least(self.arguments.victims, [kill.victim for kill in self.kills], draws)
         return name, _least(CALLS, [kill.call for kill in self.kills if kill.victim == name], draws)
 
     def _strike(self, life: Life, number: int, name: str, call: str, draws: random.Random) -> Kill | None:
         """One kill, and what came of it; None where the run ended before it or with it, or had nobody to kill."""
         victim, root = VICTIMS[name], life.root
-        # let it come some way from where it stands, over a checkpoint or not
+        # let it get some way further, past a checkpoint or not
         after = num_rows(root) + draws.randrange(1, 4)
         self._await(life, lambda: life.is_over() or num_rows(root) >= after, f"row {after}")
         self._await(life, lambda: life.is_over() or life.phase() == call, f"'{call}'", enough_s=5.0)
@@ -458,11 +459,11 @@ class Bench:
             if is_finished(root):
                 return None
             life.start()
-            # a resume discards rows first; from none that it keeps the first one is awaited
+            # a resume discards rows first; where it keeps none, the first one is awaited
             self._await(life, lambda: life.phase() == "stage" or life.is_over(), "the resume")
             row = min(row, num_rows(root))
         if victim.told is not None:
-            # an idle worker is missed when it is next called; rows until then say nothing
+            # an idle worker is only missed when it is next called; rows until then say nothing
             self._await(life, lambda: life.is_over() or num_events(root, victim.told) > told, f"'{victim.told}'")
             row = num_rows(root)
         self._await_row(life, row)
@@ -470,7 +471,7 @@ class Bench:
         if life.is_over():
             if not is_finished(root):
                 life.fail(f"the run did not outlive '{name}' in '{fell}'")
-            # it had no more need of what was killed
+            # it no longer needed what was killed
             return None
         return Kill(
             run=number,
@@ -496,7 +497,7 @@ class Bench:
         self._await(life, grown, "another row")
 
     def _await(self, life: Life, holds: Callable[[], bool], what: str, enough_s: float = float("inf")) -> None:
-        """Wait; not longer than is enough for what may not come any more."""
+        """Wait; for what may no longer come, only as long as is enough."""
         started = time.monotonic()
         while not holds():
             waited = time.monotonic() - started

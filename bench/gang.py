@@ -69,7 +69,7 @@ def _serve(orders: Connection) -> None:
             order = orders.recv()
         except EOFError:
             return
-        # to an engine its process is in one group all its life
+        # an engine takes its process to be in one group all its life
         if not (child := os.fork()):
             orders.send(_join_and_work(*order))
             os._exit(0)

@@ -3,11 +3,11 @@
 A model of Qwen3-0.6B's shape with random weights, made here, in bf16, sampler and learner on one GPU. Parts, most
 informative per minute first, each in a process with a time limit of its own, so that what fails in one ends no other:
 imports and versions; a sampler's start, syncs with proof, the learner's log-probs of what was sampled; sleep and wake;
-updates under ZeRO 1 to 3, their MFU (6 N D over the device's dense bf16 peak) and their memory beside the plan's;
-updates that compute a shared prompt once; a rollout beside a bare loop on the same engine; weights from one process to
-another by CUDA IPC; a run of 20 steps under Ray; LoRA. Each line stands as soon as it is known, also as JSON in a file.
-Ends with 1 if a part failed, or if a bound was broken that a right program keeps on any machine; such lines begin with
-'!'.
+updates under ZeRO 1 to 3, their MFU (6 N D over the device's dense bf16 peak) and their memory compared with the
+plan's; updates that compute a shared prompt once; a rollout compared with a bare loop on the same engine; weights from
+one process to another by CUDA IPC; a run of 20 steps under Ray; LoRA. Each line is printed as soon as it is known, and
+written as JSON to a file. Ends with 1 if a part failed, or if a bound was broken that a correct program keeps on any
+machine; such lines begin with '!'.
 
     python bench/gpu.py [--part NAME]... [--budget-s 600] [--size whole|quick|small|mini] [--device cuda|cpu] [--eager]
                         [--json FILE]
@@ -89,7 +89,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _device_name(device: str) -> str | None:
-    """Ask in another process, as this one takes no part of the device."""
+    """Ask in another process, as this one stays off the device."""
     if device == "cpu":
         return "cpu"
     code = "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')"

@@ -107,7 +107,7 @@ def main() -> int:
         wheels = _fetch(Path(scratch))
         _check_wheels(wheels.values())
         shutil.rmtree(arguments.into, ignore_errors=True)
-        # lzma lets go of the interpreter
+        # lzma releases the GIL
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda name: _pack(name, wheels, arguments.into), ARCHIVES))
     for folder in sorted(arguments.into.iterdir()):

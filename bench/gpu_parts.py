@@ -1,7 +1,7 @@
-"""The parts of `gpu.py`: each starts what it measures, and says each thing when it is known. Shared with tests/gpu.
+"""The parts of `gpu.py`: each starts what it measures, and reports each result when it is known. Shared with tests/gpu.
 
-A row is one thing that was seen. `held` says whether it kept the bound that a right program keeps on any machine; rows
-of speed have none.
+A row is one thing that was measured. `held` says whether it kept the bound that a correct program keeps on any machine;
+rows of speed have none.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Bench:
     # --- the device
 
     def now(self) -> float:
-        """The time when the device has done all that it was told."""
+        """The time once the device has done all that it was told."""
         import torch
 
         if self.on_gpu:
@@ -401,7 +401,7 @@ async def _sleep(bench: Bench) -> None:
 
 
 async def _update(bench: Bench) -> None:
-    """Updates under ZeRO 1 to 3 without a sampler: pace, use of the device, memory beside what is planned."""
+    """Updates under ZeRO 1 to 3 without a sampler: pace, use of the device, memory compared with the plan."""
     import torch
     from agym.dsl.model.recipe import DType
     from agym.runtime.protocols import UpdateSettings
@@ -458,7 +458,7 @@ async def _tree(bench: Bench) -> None:
     for name, kind in kinds.items():
         learner._reader.use(kind)
         with bench.peak() as peak:
-            # so small that the second begins where the first did
+            # so small that the second update begins where the first did
             metrics = learner.update(sequences, UpdateSettings(lr=1e-12))
             bench.tell(f"{name}: peak memory of an update", peak() / GIB, "GiB")
         norms[name] = metrics.grad_norm
@@ -504,7 +504,8 @@ def _tell_mfu(bench: Bench, name: str, pace: float, length: float) -> None:
 
 
 async def _rollout(bench: Bench) -> None:
-    """Episodes through the sampler beside a bare loop on the same engine, with the same requests turn by turn."""
+    """Episodes through the sampler compared with a bare loop on the same engine, with the same requests turn by
+    turn."""
     size = bench.size
     tokens = size.episodes * size.turns * size.drawn
     sampler, learner = bench.sampler(), bench.learner()
@@ -512,7 +513,7 @@ async def _rollout(bench: Bench) -> None:
         await sampler.load(bench.worker(learner).handover(0))
         await _play(sampler, size, -1)
         ours, bare = [], []
-        # by turns, so that a device that slows down slows both
+        # alternately, so that a device that slows down slows both
         for run in range(size.times):
             started = bench.now()
             _drive_bare(sampler, size, run)

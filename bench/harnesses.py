@@ -1,4 +1,4 @@
-"""Claims: what agents written elsewhere cause is trained on token for token, and playing through the endpoint is quick.
+"""Claims: agents written elsewhere are trained on token for token, and playing through the endpoint is quick.
 
 `exact`: episodes of four harnesses (a plain script, the OpenAI Agents SDK, LangGraph, smolagents; `make harnesses`
 installs them), played by a tiny model that has imitated for a while, in fp32. vLLM's own record of every request (the

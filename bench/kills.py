@@ -1,4 +1,4 @@
-"""Claim: a run that is killed at any moment and resumed writes the rows of one that never was, bit for bit.
+"""Claim: a run that is killed at any moment and resumed writes the rows of one that was never killed, bit for bit.
 
 One small real recipe in fp32: imitation, three stages of reinforcement with growing horizons, measurements, saves.
 It runs once undisturbed. Then it is killed with SIGKILL and resumed, again and again: at random moments, at the borders
@@ -241,7 +241,7 @@ class Bench:
         return finished(root, 0)
 
     def killed(self, count: int, whole: Finished, draws: random.Random) -> tuple[list[Kill], list[Finished]]:
-        """Runs that are killed so often in all; every one of them comes to its end."""
+        """Runs that are killed this often in total; every one of them comes to its end."""
         kills: list[Kill] = []
         ended: list[Finished] = []
         while len(kills) < count:
@@ -273,7 +273,7 @@ class Bench:
         )
 
     def _target(self, kept: int, rows: Rows, draws: random.Random) -> Target:
-        """Among what lies ahead, rather what was hit least; a border that was never hit before all else."""
+        """Of what lies ahead, prefer what was hit least; a border that was never hit comes before all else."""
         ends = range(kept, min(kept + WINDOW, len(rows) + 1))
         ahead = [("start", 0), *((place, at) for at in ends for place in places_after(rows, at))]
         unseen = [each for each in ahead if each[0].startswith("border") and not self._fallen[each[0]]]

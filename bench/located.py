@@ -1,6 +1,6 @@
-"""Claim: a mistake in a recipe is shown where it is, and a slip of the pen with the word that was meant (95 % of them).
+"""Claim: a mistake in a recipe is shown where it is, and a typo with the word that was meant (95 % of them).
 
-Of each mistake that `mistakes.py` makes it is known exactly where it stands, and what was meant. Prints how many were
+For each mistake that `mistakes.py` makes, it is known exactly where it is and what was meant. Prints how many were
 reported at just that place, with the right suggestion, and alone. Below: how many mistakes of the whole corpus, the
 files in tests/recipes_bad and one misspelling of each word, have a place with a caret.
 

@@ -1,10 +1,11 @@
-"""Claim: no barrier stands between turns: where environments answer late now and then, that is 3 times as fast (floor
+"""Claim: there is no barrier between turns: where environments answer late now and then, that is 3 times as fast (floor
 2) as rounds in which all episodes step together.
 
 The quickstart's game and an agent that has imitated a little; each answer of the environment takes a time drawn by the
 episode and the turn alone, so both ways wait for the same answers. In lock-step no episode goes on before all that are
-still playing have their answers, and the next ones begin when all of a batch have ended; else it is the same worker.
-Where all episodes begin at once, nobody can be faster than the slowest one's answers: that limit is printed beside.
+still playing have their answers, and the next ones begin when all of a batch have ended; otherwise it is the same
+worker. Where all episodes begin at once, nothing can be faster than the slowest one's answers: that limit is printed
+next to it.
 
     python bench/lockstep.py [--rounds 1] [--quick]
 """
@@ -95,7 +96,7 @@ async def play(engines: Engines, late: Late, episodes: int, rounds: Callable[[],
 
 
 class Rounds:
-    """Lets nobody go on before all who are still here have come."""
+    """Lets no episode go on before all that are still playing have arrived."""
 
     def __init__(self) -> None:
         self._here = 0

@@ -188,7 +188,7 @@ def _profile(settings: LearnerSettings, rank: int) -> tuple[int, int]:
         learner.update(_sequences(rank, settings), UpdateSettings(lr=1e-4))
         with record_function("second"):
             learner.update(_sequences(rank, settings), UpdateSettings(lr=1e-4))
-        # what a collective still holds is let go of by the next
+        # what a collective still holds is released by the next
         torch.distributed.barrier()
         gc.collect()
     learner.close()

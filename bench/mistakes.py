@@ -94,7 +94,7 @@ T = TypeVar("T")
 
 
 def one_of(things: Sequence[T], seat: Iterable[str]) -> T:
-    """One that seems to be chosen by chance, and stays the same when others come or go elsewhere."""
+    """One that seems to be chosen at random, and stays the same when others come or go elsewhere."""
     return things[sum(map(ord, "".join(seat))) % len(things)]
 
 
@@ -224,7 +224,8 @@ class Small:
         return len(steps) < len(self.path) and self.path[: len(steps)] == steps
 
     def _kept(self, node: MapNode, steps: Steps) -> Sequence[Entry]:
-        """Of a map on the way its way on, what it cannot do without, and around the word all that is short."""
+        """Of a map on the path: the next key of the path, what it cannot do without, and around the word all that is
+        short."""
         if not self._leads_to(steps):
             return node.entries[:1]
         wanted, innermost = self.path[len(steps)], len(steps) == len(self.path) - 1

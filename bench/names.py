@@ -2,7 +2,7 @@
 
 Counts, from the syntax trees, the public classes, functions and type aliases that stand under one name in two modules
 or more; websites, and entry points that have one name by convention, left out. Then the folders above the limit, and
-the siblings, folders or modules that lie beside folders, that import each other at run time.
+the siblings, folders or modules that lie next to folders, that import each other at run time.
 
     python bench/names.py [FOLDER]     of this package, or of another copy of it
 """
@@ -72,7 +72,7 @@ def crowded(all_modules: Iterable[Module]) -> dict[str, int]:
 
 
 def arrows(trees: Mapping[Module, ast.Module]) -> set[tuple[Module, Module]]:
-    """Who imports whom at run time among siblings: folders, and modules that lie beside folders."""
+    """Who imports whom at run time among siblings: folders, and modules that lie next to folders."""
     folders = {module[:-1] for module in trees}
     known = folders | trees.keys()
     found = ((module, target) for module, tree in trees.items() for target in imported(module, tree, known))
@@ -82,7 +82,7 @@ def arrows(trees: Mapping[Module, ast.Module]) -> set[tuple[Module, Module]]:
 
 
 def _siblings(importer: Module, target: Module) -> tuple[Module, Module] | None:
-    """Where the ways to two modules part; None where one is the folder of the other."""
+    """Where the paths to two modules diverge; None where one is the folder of the other."""
     depth = next((i for i, (a, b) in enumerate(zip(importer, target, strict=False), start=1) if a != b), None)
     return (importer[:depth], target[:depth]) if depth else None
 

@@ -2,16 +2,16 @@
 sequences give the log-probs that each sequence has alone and padded, or the learner refuses the model by name. None is
 accepted with other log-probs than its own (limit 1e-3 nats in fp32).
 
-Each architecture gets one layer of every kind that its configuration knows, weights that make no layer sleep, and nine
-sequences of 4 to 40 tokens, longer than its attention windows, which are 8; five of them begin alike, in a tree. What
-could not be built is listed with the reason. With `--dtype bf16` the difference that rounding alone makes is measured,
-which `ROUNDING` allows for.
+Each architecture gets one layer of every kind that its configuration knows, weights that leave no layer inactive, and
+nine sequences of 4 to 40 tokens, longer than its attention windows, which are 8; five of them begin alike, in a tree.
+What could not be built is listed with the reason. With `--dtype bf16` the difference that rounding alone makes is
+measured, which `ROUNDING` allows for.
 
-"prefixes once" are those whose rows hold what sequences begin with in common once, and so are right as well.
+"prefixes once" are those whose rows hold a prefix that sequences share once, and are right that way as well.
 
     python bench/packing.py --out FOLDER [--seconds 120] [--only NAME ...] [--dtype bf16]
 
-Each result is a file in FOLDER; the command goes on where it was when its time was over.
+Each result is a file in FOLDER; the command continues where it was when its time was over.
 """
 
 from __future__ import annotations

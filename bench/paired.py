@@ -1,7 +1,7 @@
-"""Two ways of doing the same, in turn, so that a machine whose speed wanders wanders for both. Shared by the benches.
+"""Two ways of doing the same, in turn, so that a machine whose speed drifts affects both alike. Shared by the benches.
 
-A ratio is the median over the rounds of what one way took by what the other took in the same round; beside the wall
-clock stands the processor time of this process, which another's load does not lengthen.
+A ratio is the median over the rounds of what one way took by what the other took in the same round; next to the wall
+clock is the processor time of this process, which another's load does not lengthen.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def seconds(work: Callable[[], Awaitable[object]]) -> Spent:
 
 
 def ratio(ours: Sequence[Spent], limit: Sequence[Spent], clock: str) -> float:
-    """How fast ours is by the limit's speed, where both do the same: above 1 it is the faster one."""
+    """Our speed relative to the limit's, where both do the same: above 1 it is the faster one."""
     return median(getattr(b, clock) / getattr(a, clock) for a, b in zip(ours, limit, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""What several ranks of a learner come to against one: weights, losses and norms, and the memory of a start.
+"""Several ranks of a learner against one: weights, losses and norms, and the memory of a start.
 
 python bench/ranks.py            a table of ranks, ranks that divide each row between them, and ZeRO stages
 python bench/ranks.py --memory   peak memory of a rank that starts, divided and whole
@@ -65,7 +65,7 @@ STEP = UpdateSettings(lr=1e-3)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one rank has to say of a training."""
+    """What one rank reports of a training."""
 
     metrics: list[UpdateMetrics]
     refused: list[UpdateMetrics]
@@ -298,7 +298,7 @@ def main() -> None:
 
 
 def _show_differences(gang: Gang, folder: Path) -> None:
-    # four ranks share no fewer heads than four
+    # four ranks need at least four heads to share
     models = {heads: make_model_folder(folder / str(heads), hidden=64, layers=3, heads=heads) for heads in (2, 4)}
     all_settings = {heads: LearnerSettings(model=model, tokens_per_micro_batch=150) for heads, model in models.items()}
     all_alone = {heads: gang.run(1, train, settings, 13, None)[0] for heads, settings in all_settings.items()}

@@ -24,7 +24,7 @@ _WON = "reached "
 
 
 def verdict(prompt: str) -> str:
-    """What a prompt that shows conversations A and B is answered."""
+    """The answer to a prompt that shows conversations A and B."""
     _, _, rest = prompt.partition("Conversation A:\n")
     a, _, b = rest.partition("\n\nConversation B:\n")
     worth_a, worth_b = (_worth(each.partition("\n\n")[0].splitlines()) for each in (a, b))
@@ -34,7 +34,7 @@ def verdict(prompt: str) -> str:
 
 
 def _worth(lines: Sequence[str]) -> float:
-    """0 where it is lost; else the more, the fewer messages it took."""
+    """0 where it is lost; else higher, the fewer messages it took."""
     last = json.loads(lines[-1]) if lines else {}
     return 1 / len(lines) if str(last.get("environment", "")).startswith(_WON) else 0.0
 
@@ -57,7 +57,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def refereeing(port: int = 0) -> Iterator[str]:
-    """One that sits on this machine while the block lasts, at the address given; on a free port unless one is named."""
+    """A referee on this machine while the block lasts, at the address given; on a free port unless one is named."""
     server = ThreadingHTTPServer(("127.0.0.1", port), _Handler)
     thread = Thread(target=server.serve_forever)
     thread.start()

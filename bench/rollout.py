@@ -7,11 +7,11 @@ have been rendered before, as 97 in 100 have in a run of this game:
 
 - `LLMEngine`, as a user of vLLM would write that loop; once also with a seed for each request, as our rollout has
 - the core of it alone, which our sampler drives as well, with a seed for each request
-- one big batch: each episode's tokens as one request, which is the most that turns can ever come near to
-- `LLMEngine` with vLLM's own settings for blocks, prompts in pieces and matrix products, in an engine beside it
+- one big batch: each episode's tokens as one request, an upper bound that turns can at best come near to
+- `LLMEngine` with vLLM's own settings for blocks, prompts in pieces and matrix products, in a second engine
 
 With `--model smollm2` the same of a pretrained model with adapters, in bf16: 0.95 (floor 0.9). The 32 episodes of a
-step of smollm2/babyai after its imitation, to 4 turns; no big batch, and no engine beside it.
+step of smollm2/babyai after its imitation, to 4 turns; no big batch, and no second engine.
 
     python bench/rollout.py [--model smollm2] [--rounds 7] [--quick]
 """
@@ -115,7 +115,7 @@ def _bare_ways(recording: Recording, talks: Sequence[Talk]) -> Mapping[str, Call
         return ways
     whole = at_once(talks)
     return ways | {
-        "LLMEngine, vLLM's settings": replay(FrontEnd(recording, recording.beside()), talks, seeded=False),
+        "LLMEngine, vLLM's settings": replay(FrontEnd(recording, recording.second_engine()), talks, seeded=False),
         "one big batch, LLMEngine": replay(front, whole, seeded=False),
         "one big batch, engine core, seeds": replay(core, whole, seeded=True),
     }
@@ -138,7 +138,7 @@ Talk = Sequence[Turn]
 
 
 class Recording:
-    """Makes the sampler of a run, upon an engine that has vLLM's own front end as well, and listens to it."""
+    """Makes the sampler of a run, on an engine that has vLLM's own front end as well, and listens to it."""
 
     def __init__(self) -> None:
         self.on = False
@@ -173,8 +173,8 @@ class Recording:
             self.engine.engine_core.collective_rpc(multiply_once)
         return self.engine.engine_core
 
-    def beside(self) -> LLMEngine:
-        """Another one, as vLLM makes it for who asks for nothing but the same length, slots and precision."""
+    def second_engine(self) -> LLMEngine:
+        """Another engine, as vLLM makes it when asked for nothing but the same length, slots and precision."""
         from agym.runtime.backends.vllm_core import _preserve_process_state
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
@@ -183,7 +183,7 @@ class Recording:
         given = (*asked_for, "kv_cache_memory_bytes", "load_format", "hf_overrides", "use_tqdm_on_load")
         with _preserve_process_state():
             engine = LLMEngine.from_engine_args(EngineArgs(**{name: self._arguments[name] for name in given}))
-        # its end would take the process group with it, which the learner still needs
+        # ending it would end the process group too, which the learner still needs
         engine.engine_core._finalizer.detach()
         return engine
 
@@ -237,7 +237,7 @@ class FrontEnd:
 
 
 class Core:
-    """What is below it, driven with as little as can be."""
+    """What is below it, driven with as little as possible."""
 
     def __init__(self, recording: Recording) -> None:
         self._core: InprocClient = recording.engine.engine_core  # type: ignore[assignment]

@@ -9,14 +9,13 @@
 Whole runs with real engines, one thread each, in turn, the first ten steps left out; a ratio is that of the two runs of
 a pair. `overlap` pins the learner to one core and all else to another, and chooses how many passes over a batch an
 update makes, so that the halves of a run that overlaps are as equal as whole passes allow. It does so with episodes of
-equal length, and with one in eight that is eight times as long. It prints what the halves allow, were they to cost each
+equal length, and with one in eight that is eight times as long. It prints what the halves would allow if they cost each
 other nothing: with staleness 1 each step takes as long as the learning or the next batch, in flight a run as long as
-its longer half. Learning takes a pass more there, as the log-probs of older samples are computed anew. A worker is idle
+its longer half. Learning takes one more pass there, as the log-probs of older samples are recomputed. A worker is idle
 while its process uses no processor. `ray` also prints the processor time of a step, which another's load lengthens less
-than the step.
-`controller` plays three batches that fill all slots, with 16 real actors that make their episodes up, the other engines
-in this process; `--seconds` is how long an episode takes on average. It claims less than one core, and less than 50 KB
-an episode besides its tokens.
+than the step. `controller` plays three batches that fill all slots, with 16 real actors that make their episodes up,
+the other engines in this process; `--seconds` is how long an episode takes on average. It claims less than one core,
+and less than 50 KB an episode besides its tokens.
 """
 
 from __future__ import annotations
@@ -161,7 +160,7 @@ def describe_idle(run: Run) -> str:
 
 
 def calibrate(shape: Mapping[str, object]) -> int:
-    """Passes over a batch that take as long as its sampling, but for what learning takes however many there are."""
+    """Passes over a batch that take as long as its sampling, apart from what learning takes however many there are."""
     tried = run({**shape, **WAYS["staleness 1"], "epochs": 1, "steps": _SKIPPED + 10})
     sampling, learning = (mean(half) for half in halves(tried))
     one = mean(row["timing_s/update"] for row in tried.rows[_SKIPPED:])
@@ -181,7 +180,7 @@ def halves(run: Run) -> tuple[list[float], list[float]]:
 
 
 def allowed(base: Run, run: Run, way: str) -> float:
-    """Times as fast that a way would be whose halves cost each other nothing."""
+    """How many times as fast a way would be if its halves cost each other nothing."""
     sampling, learning = halves(base)[0], halves(run)[1]
     seconds = {
         "staleness 0": step_seconds(base) * len(learning),

@@ -173,7 +173,7 @@ def _without_gpus(plan: Plan) -> Plan:
 
 
 def list_replaced(shape: Shape) -> list[str]:
-    """Say in what a run of a shape on CPUs differs from one on GPUs."""
+    """Say how a run of a shape on CPUs differs from one on GPUs."""
     with_gpus, without = (_describe(make_plan(shape, gpus=gpus)) for gpus in (True, False))
     return [f"{name}: {without[name]} for {value}" for name, value in with_gpus.items() if value != without[name]]
 

@@ -144,7 +144,7 @@ class Ledger:
         return charged
 
     def wait(self, part: str, function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-        """Of something that nothing else runs beside."""
+        """Charge a coroutine that nothing else runs alongside."""
 
         async def charged(*args: P.args, **kwargs: P.kwargs) -> T:
             self._charge()

@@ -1,8 +1,8 @@
-"""Question: does a horizon that grows end higher, or cheaper, than one that stands?
+"""Question: does a horizon that grows end higher, or cheaper, than a fixed one?
 
-Runs every run of a study's recipe (a matrix of horizons and seeds), prints what came of each schedule and how it
-differs from the growing one with the same seed, at the end and at equal cost, and draws success over sampled tokens
-and over seconds of reinforcement into `bench/NAME.svg`.
+Runs every run of a study's recipe (a matrix of horizons and seeds), prints the outcome of each schedule and how it
+differs from the growing one with the same seed, at the end and at equal cost, and draws success over sampled tokens and
+over seconds of reinforcement into `bench/NAME.svg`.
 
     python bench/study.py [--at-once 2]                                                     a tiny agent
     python bench/study.py --recipe studies/scaling-inter-smollm2 --at-once 1 [--seeds 1 2]  a pretrained model
@@ -57,7 +57,7 @@ def main() -> int:
     study = arguments.recipe.rpartition("/")[2]
     plans = list(_plans(arguments.recipe))
     names = [(_schedule(plan), plan.seed) for plan in plans]
-    # seed by seed, so that what there is after a while compares
+    # seed by seed, so that partial results can be compared
     order = sorted(range(len(names)), key=lambda at: (names[at][1], at))
     order = [at for at in order if not arguments.seeds or names[at][1] in arguments.seeds]
     jobs = [Job(name=f"{names[at][0]}-{names[at][1]}", recipe=arguments.recipe, run=at + 1) for at in order]
@@ -94,7 +94,7 @@ def _schedule(plan: Plan) -> str:
 
 
 def _hash(plan: Plan) -> str:
-    """What decides a run, but for the precision that a CPU is fast in; what it is estimated to take decides nothing."""
+    """What determines a run, except the precision that a CPU is fast in; estimates of what it takes do not count."""
     anywhere = replace(plan, model=replace(plan.model, dtype=DType.AUTO), recipe_sha256="")
     data = json.loads(dump_canonical(anywhere))
     for estimated in (data, *data["stages"]):
@@ -192,7 +192,7 @@ def _paired(values: Sequence[float], growing: Sequence[float]) -> str:
 
 
 def _fall(run: Trained) -> float:
-    """From the best eval so far to a later one, the most."""
+    """The largest drop from the best eval so far to a later one."""
     values = [row[_SUCCESS] for row in run.evals]
     return max(best - value for best, value in zip(accumulate(values, max), values, strict=True))
 

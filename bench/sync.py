@@ -2,8 +2,8 @@
 
 The whole of it, in one process: the learner's log-probs of the probe, the weights handed over and laid out, what was
 cached of the old ones dropped, and the sampler's log-probs of the probe compared. Prints min, median and max.
-`--store`: the learner in another process, the weights through Ray's object store, in buckets; the two parts apart, and
-seconds per GB of the whole.
+`--store`: the learner in another process, the weights through Ray's object store, in buckets; the two parts separately,
+and seconds per GB of the whole.
 
     python bench/sync.py [--times 7] [--quick] [--store]
 """

@@ -1,12 +1,12 @@
 """Claim: the learner computes a shared prefix once, so that its update is .85 (floor .7) as much faster than one over
 plain rows as arithmetic allows; the gradients are those of plain rows (1e-5 relative, in fp32).
 
-Groups of eight episodes with a prompt of 300 or 1,000 tokens and 80 or 240 more each, all of them learnt; the shape of
-SmolLM2-135M with random weights (or `--model FOLDER`), on two threads. Both ways are `DeepSpeedLearner.update` with the
-settings that `agym run` gives it, in turn; `hardware.train.share_prefixes` is what differs. What arithmetic allows is
-the ratio of multiplications: linear layers for each token, attention for each pair, the output layer for each learnt
-token. Log-probs without gradient, as the reference and old ones are taken, follow. Memory is the resident peak of an
-update over what is resident before it.
+Groups of eight episodes with a prompt of 300 or 1,000 tokens and 80 or 240 more each, all of them trained on; the shape
+of SmolLM2-135M with random weights (or `--model FOLDER`), on two threads. Both ways are `DeepSpeedLearner.update` with
+the settings that `agym run` gives it, in turn; `hardware.train.share_prefixes` is what differs. What arithmetic allows
+is the ratio of multiplications: linear layers for each token, attention for each pair, the output layer for each
+trained token. Log-probs without gradient, as the reference and old ones are taken, follow. Memory is the resident peak
+of an update over what is resident before it.
 
     python bench/tree.py [--rounds 3] [--groups 1] [--dtype fp32 bf16] [--case 300:80 ...] [--lora 16] [--layers 30]
 """

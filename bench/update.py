@@ -1,5 +1,5 @@
-"""Claim: DeepSpeed costs little: tokens learnt per second are 0.95 (floor 0.8) of a plain PyTorch loop's. And so does
-all that GRPO is beside its model: an update is 0.85 (floor 0.7) as fast as the model's bare forward and backward.
+"""Claim: DeepSpeed costs little: trained tokens per second are 0.95 (floor 0.8) of a plain PyTorch loop's. And so does
+everything in GRPO other than its model: an update is 0.85 (floor 0.7) as fast as the model's bare forward and backward.
 
 The quickstart's model, once on half of a step's episodes, as reinforcement learns, and once on eight, as imitation
 does. `DeepSpeedLearner.update` packs, judges and measures; the plain loop gets the same rows ready packed, the same
@@ -7,7 +7,7 @@ model with the same attention, PyTorch's fused AdamW, the clipped loss and nothi
 would have without packing: as many sequences as fit, in the order they come, below each other and masked.
 
 The bare forward and backward has the same rows ready packed and no optimiser; its loss is the mean log-prob of the
-learnt tokens. A whole update of GRPO begins with the sequences as they were played. With a divergence in its loss it
+trained tokens. A whole update of GRPO begins with the sequences as they were played. With a divergence in its loss it
 asks the reference first, which is a forward pass more, and where the sampler's log-probs are not the learner's own (in
 half precision, or of older weights) its own, which is another: what these passes alone leave is the ceiling.
 
@@ -147,7 +147,7 @@ async def measure_whole(settings: LearnerSettings, sequences: Sequence[TrainSequ
 def bare_passes(
     settings: LearnerSettings, sequences: Sequence[TrainSequence]
 ) -> dict[str, Callable[[], Awaitable[None]]]:
-    """Once through the model and back, and once through it."""
+    """Once forward and backward through the model, and once forward."""
     policy, rows = Policy(settings), pack(sequences, settings.tokens_per_micro_batch, torch.device("cpu"))
 
     async def both() -> None:
@@ -183,7 +183,7 @@ def _of_bare(spent: Mapping[str, Sequence[Spent]], whole: Sequence[str], tokens:
 # --- plain loops ---------------------------------------------------------------------------------------------------
 
 Learnt = tuple[Tensor, Tensor, Tensor]
-"""Of a micro-batch's learnt tokens: log-probs, the old ones, advantages."""
+"""Of a micro-batch's trained tokens: log-probs, the old ones, advantages."""
 
 
 def packed_loop(settings: LearnerSettings, sequences: Sequence[TrainSequence]) -> Callable[[], Awaitable[None]]:

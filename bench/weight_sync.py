@@ -1,8 +1,8 @@
 """Claim: the proof of a weight sync finds every planted fault, and lets every healthy sync pass.
 
 Healthy: a learner's weights are moved, all of them or some, by steps of many sizes, and given to one vLLM engine again
-and again, over precisions, full weights and LoRA, layers kept plainly and layers packed for the processor; text of the
-probe changes every time. Tiny random models, 10,000 syncs; or the model of a folder, 300, with text of `docs/`. The
+and again, over precisions, full weights and LoRA, layers kept plainly and layers packed for the processor; the probe's
+text changes every time. Tiny random models, 10,000 syncs; or the model of a folder, 300, with text of `docs/`. The
 state folder says how far it is, so a run goes on where it was stopped. Faults: each of the table is planted on the way
 to the engine and inside it, at the first sync of an engine and at a later one; a fault in a packed layer of which only
 a column shows may take until that column's turn. Prints misses and ends with 1 if there are any.

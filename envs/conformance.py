@@ -122,7 +122,7 @@ async def play_transcript(client: EnvClient, task: str, seed: int, max_steps: in
 
 
 async def _play(client: EnvClient, task: str, seed: int, max_steps: int, varying: Sequence[str] = ()) -> Played:
-    """Play as `play_transcript` does; what the varying tools answer is left out."""
+    """Play like `play_transcript`, but leave out what the varying tools answer."""
     session = await client.open(task, seed)
     played = [("", (session.first.text, 0.0, False, False, "reset"))]
     suggestions = await _suggestions(client, session, task, seed)
@@ -140,7 +140,7 @@ async def _play(client: EnvClient, task: str, seed: int, max_steps: int, varying
 
 
 async def _suggestions(client: EnvClient, session: Session, task: str, seed: int) -> Iterator[str]:
-    """The expert's actions but for the last, which would end the episode, where there is no advice."""
+    """Where there is no advice, the expert's actions except the last, which would end the episode."""
     if await session.advice() is not None:
         return iter(())
     return iter((await client.expert(task, seed) or ())[:-1])
@@ -212,7 +212,7 @@ def _require_same(tasks: Sequence[str], first: Sequence[Played], second: Sequenc
 
 
 def _blame(action: str) -> str:
-    """Which tools did it, if any, and what to do."""
+    """Which tools caused it, if any, and what to do."""
     names = list(dict.fromkeys(_called(action)))
     if not names:
         return ""
@@ -365,7 +365,7 @@ async def _trivial(subject: Subject) -> set[str]:
 
 
 async def _play_nothing(subject: Subject, task: str, actions: Sequence[str]) -> list[tuple[str, Transcript]]:
-    """Give every action, in as many episodes as that takes; each with its last action."""
+    """Give every action, in as many episodes as that takes; return each with its last action."""
     left, episodes = list(dict.fromkeys(actions)), list[tuple[str, Transcript]]()
     while left:
         session = await subject.client.open(task, 3)
@@ -390,8 +390,8 @@ async def _require_unsolved(
 
 
 def _closing(experts: Iterable[Sequence[str] | None]) -> tuple[str, ...]:
-    """The word that all experts end with after other actions, such as `done`: by itself it is nothing. Others may be an
-    answer."""
+    """The word that all experts end with after other actions, such as `done`: on its own it does nothing. Others may be
+    an answer."""
     known = [actions for actions in experts if actions]
     words = {actions[-1] if len(actions) > 1 else "" for actions in known}
     return tuple(word for word in words if len(words) == 1 and word.isalpha())
@@ -487,9 +487,9 @@ async def an_episode_ends_at_most_one_way(subject: Subject) -> None:
 
 
 async def tools_take_calls_as_actions(subject: Subject) -> str:
-    """Each tool has a schema of an object, and a call of a tool that is not there is not understood.
+    """Each tool's schema is that of an object, and a call of a tool that does not exist is not understood.
 
-    Where every text is a turn it is one more text: then it must not solve the task.
+    Where every text is a turn, the call is one more text: then it must not solve the task.
     """
     tools = (await subject.client.spec()).tools
     if not tools:
@@ -535,9 +535,9 @@ async def _play_to_the_end(subject: Subject, session: Session, task: str) -> boo
 
 
 async def bad_actions_are_answered_and_change_no_score(subject: Subject) -> None:
-    """Each is answered by an observation, earns nothing that was not there, and leaves the episode playable.
+    """Each is answered by an observation, adds nothing to the score, and leaves the episode playable.
 
-    Where every text is a turn it may end the episode, and need not be called wrong: then it must not solve the task.
+    Where every text is a turn, one may end the episode and need not be called wrong: then it must not solve the task.
     """
     spec, task = await subject.client.spec(), (await _sample(subject))[0]
     if spec.free_text:

@@ -1,4 +1,5 @@
-"""Options of an environment, read strictly by the JSON Schemas in its `env.json`; and keys that options name."""
+"""Options of an environment, checked strictly against the JSON Schemas in its `env.json`; and keys that options
+name."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _FEW = 12
 
 
 def read_options(cls: type[T], given: Mapping[str, Json]) -> T:
-    """Make the dataclass of an environment's options, whose module lies beside the environment's `env.json`.
+    """Make the dataclass of an environment's options, whose module lies next to the environment's `env.json`.
 
     Lists become tuples; one value where a list may stand becomes a tuple of one. An option that is not given has the
     dataclass's default, which a test compares with the schema's.
@@ -42,8 +43,8 @@ def read_options(cls: type[T], given: Mapping[str, Json]) -> T:
 def read_key(variable: str, environ: Mapping[str, str]) -> str:
     """Read a key from an environment variable, empty where it is not set.
 
-    Without white space around it, as at the end of a file; what no header can hold is refused here, for a client of
-    HTTP would show it.
+    White space around it, as at the end of a file, is removed; what no header can hold is refused here, because an HTTP
+    client would show it.
     """
     key = environ.get(variable, "").strip()
     if not (key.isascii() and key.isprintable()):
@@ -74,7 +75,7 @@ _is_kind = Draft7Validator.TYPE_CHECKER.redefine_many(
         ),
     }
 )
-_extend: Any = extend  # typed as Any, for its own types are not complete
+_extend: Any = extend  # typed as Any, because its own types are not complete
 _Validator = _extend(Draft7Validator, type_checker=_is_kind)
 
 

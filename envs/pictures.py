@@ -1,7 +1,7 @@
 """Pictures of what is seen, for people who watch: PNG, small enough to keep one for each turn.
 
-Nothing but the standard library draws here. A picture from elsewhere is looked at before it is kept: what is no PNG, is
-too large, or would fill a browser's memory, is none.
+Nothing but the standard library draws here. A picture from elsewhere is checked before it is kept: one that is not a
+PNG, is too large, or would fill a browser's memory, does not count.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class EnvPool:
     ) -> None:
         self._factory = factory
         self._keep = keep
-        # never played: asked about tasks, in a thread of its own; made at once, so that wrong options show at once
+        # never played, only asked about tasks, in a thread of its own; made at once, so that wrong options show at once
         thread = ThreadPoolExecutor(1, "desk")
         try:
             self._desk = thread.submit(factory).result()
@@ -270,7 +270,7 @@ class Held:
                 self._calls.lost.add_done_callback(self._clean_up_late)
 
     async def throw_away(self) -> None:
-        with suppress(EnvError):  # trouble with what is thrown away is nobody's trouble
+        with suppress(EnvError):  # trouble with what is thrown away concerns nobody
             await self._calls.run(self._pool.deadlines.close_s, self._env.close)
         self._pool._shut_own_thread(self._executor)
 
@@ -347,7 +347,7 @@ class _Calls:
 
     def _give_up(self, begun: Future[T], future: asyncio.Future[T]) -> None:
         if begun.cancel():
-            return  # it had not had its turn
+            return  # it had not started yet
         # a thread cannot be stopped, and asyncio's cancel would only make us forget it
         self.lost = future
         self._pool.stuck += 1
@@ -356,7 +356,7 @@ class _Calls:
     def _note_return(self, future: asyncio.Future[T]) -> None:
         self._pool.stuck -= 1
         if not future.cancelled():
-            future.exception()  # looked at, so that it is not reported as never retrieved
+            future.exception()  # retrieved, so that it is not reported as never retrieved
 
 
 def _contain(doing: str, call: Callable[[], T]) -> T:

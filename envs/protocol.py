@@ -101,7 +101,7 @@ class SeatModel(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """Another player in an episode, whom a model of the run plays."""
+    """Another player in an episode, played by a model of the run."""
 
     name: str
     """Its turns are one conversation."""
@@ -110,7 +110,7 @@ class Seat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What the agent is shown, or the player of another seat."""
+    """What the agent, or the player of another seat, is shown."""
 
     text: str
     valid_actions: tuple[str, ...] | None = None
@@ -155,7 +155,7 @@ class YesNoQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeRequest:
-    """What an environment leaves to the player's judge, who is asked once the episode has ended."""
+    """What an environment leaves to the player's judge, which is asked once the episode has ended."""
 
     questions: tuple[YesNoQuestion, ...]
     reward: float
@@ -172,13 +172,13 @@ class TaskInfo:
     difficulty: str | None = None
     """Group by which results are broken down, such as `depth3`."""
     trivial: bool = False
-    """Whether it is solved by doing nothing, on purpose."""
+    """Whether it is, on purpose, solved by doing nothing."""
     judged: bool = False
-    """Whether only a judge can tell its success."""
+    """Whether only a judge can decide its success."""
 
 
 def parse_numbered(task: str, separator: str = "-") -> tuple[str, int] | None:
-    """Split an id such as `seed-17` into its name and number; None for one that is written in any other way."""
+    """Split an id such as `seed-17` into its name and number; None for one in any other form."""
     name, found, digits = task.rpartition(separator)
     if not (found and digits.isascii() and digits.isdigit() and len(digits) < 10 and digits == str(int(digits))):
         return None
@@ -187,7 +187,7 @@ def parse_numbered(task: str, separator: str = "-") -> tuple[str, int] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """Another task that an episode has solved on its way."""
+    """Another task that an episode has solved along the way."""
 
     task: str
     actions: int
@@ -205,7 +205,7 @@ TOOL_NAME = re.compile(r"[A-Za-z0-9_./-]{1,64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSchema:
-    """A tool that an environment takes calls of."""
+    """A tool whose calls an environment takes as actions."""
 
     name: str
     description: str
@@ -238,11 +238,11 @@ class EnvSpec:
     free_text: bool = False
     """Whether every text is a turn, as in a conversation: none is malformed, and one may end the episode."""
     models: tuple[SeatModel, ...] = ()
-    """Models that play other seats, which whoever plays must have."""
+    """Models that play other seats; whoever plays must have them."""
 
 
 START_S = 300.0
-"""An episode may begin so late where many begin at once, each with a process to start: in a server, in a check."""
+"""How late an episode may begin where many begin at once, each with a process to start: in a server, in a check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +259,7 @@ class Env(ABC):
 
     Ids are stable strings; the same task and seed give the same episode on every machine. An action that makes no sense
     is answered by an observation with `Status.INVALID`, never by an exception: exceptions are for callers' mistakes
-    (`UnknownTask`, `EpisodeOver`) and for trouble of the environment's own, which players see as an `EnvFault`.
+    (`UnknownTask`, `EpisodeOver`) and for the environment's own trouble, which players see as an `EnvFault`.
     """
 
     spec: EnvSpec
@@ -274,7 +274,7 @@ class Env(ABC):
             raise UnknownSplit(f"{self.spec.name} has no split '{split[:40]}', only {', '.join(self.spec.splits)}")
 
     def describe(self) -> EnvSpec:
-        """The spec, with what takes long to know, such as a server's tools; asked once."""
+        """The spec, including what takes long to find out, such as a server's tools; asked for once."""
         return self.spec
 
     @abstractmethod
@@ -283,24 +283,24 @@ class Env(ABC):
 
     @abstractmethod
     def step(self, action: str) -> Step:
-        """Act; `EpisodeOver` where no episode is under way."""
+        """Take an action; raise `EpisodeOver` where no episode is under way."""
 
     def end(self) -> None:  # noqa: B027 - most environments hold nothing
-        """End the episode: release what belongs to it, and keep what the next one needs too."""
+        """End the episode: release what belongs to it, but keep what the next one needs too."""
 
     def close(self) -> None:  # noqa: B027
         """Release everything; may be called more than once."""
 
     def difficulty(self, task: str) -> str | None:
-        """Group by which this task's results are broken down."""
+        """The group that this task's results are broken down by."""
         return None
 
     def trivial(self, task: str) -> bool:
-        """Whether this task is solved by doing nothing, or by an empty answer, on purpose."""
+        """Whether this task is, on purpose, solved by doing nothing or by an empty answer."""
         return False
 
     def judged(self, task: str) -> bool:
-        """Whether only a judge can tell this task's success: its last step asks one, see `JudgeRequest`."""
+        """Whether only a judge can decide this task's success: its last step asks one, see `JudgeRequest`."""
         return False
 
     def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
@@ -308,12 +308,12 @@ class Env(ABC):
         return None
 
     def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None:
-        """Training's other tasks that these actions have solved, each once; None if there is no knowing. May end the
-        episode under way. Nothing is told of a held-out task, and nothing by an episode of one."""
+        """The other training tasks that these actions have solved, each once; None if that cannot be known. May end the
+        episode under way. A held-out task is never reported, and an episode of one reports none."""
         return None
 
     def advice(self) -> str | None:
-        """What an expert would do now, wherever the episode stands; None if there is no knowing."""
+        """What an expert would do now, wherever the episode stands; None if that cannot be known."""
         return None
 
     def noise_action(self, rng: Random) -> str | None:
@@ -321,7 +321,7 @@ class Env(ABC):
         return None
 
     def corpus(self) -> Iterable[str]:
-        """Texts that together hold every word the environment says or understands, to make a tokenizer from."""
+        """Texts that together contain every word the environment says or understands, to make a tokenizer from."""
         return ()
 
 
@@ -347,7 +347,7 @@ class Session(Protocol):
 
 
 class EnvClient(Protocol):
-    """An environment, near or far."""
+    """An environment, local or remote."""
 
     async def spec(self) -> EnvSpec: ...
 

@@ -138,7 +138,7 @@ def _load_folder(name: str) -> object:
 
 @contextmanager
 def _explain_failure(name: str) -> Iterator[None]:
-    """Say in one line why the code of a folder made no environment: a fault of it, as it may make the next one."""
+    """Say in one line why the code of a folder made no environment: a fault, as the next attempt may succeed."""
     try:
         yield
     except (EnvError, ModuleNotFoundError):
@@ -181,7 +181,7 @@ def _import_package(package: str, folder: Path) -> None:
 
 
 class _NoCode(SourceFileLoader):
-    """Of a folder without `__init__.py`, whose data is found as that of any package."""
+    """The loader of a folder without `__init__.py`, whose data is found like that of any package."""
 
     def exec_module(self, module: ModuleType) -> None:
         pass

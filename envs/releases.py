@@ -2,7 +2,7 @@
 
 Results are compared by a task's id, so it stays: a split may grow at its end, but loses, moves and renames nothing.
 
-    python -m agym.envs.releases       writes down what has been added; ends with 1 where an id has changed
+    python -m agym.envs.releases       records what has been added; exits with 1 where an id has changed
 
 A new environment enters the file by hand, with its options and no splits.
 """

@@ -158,7 +158,7 @@ class Fields:
         if name not in self._data:
             raise WireError(f"{self._what}: '{name}' is missing")
         value = self._data.pop(name)
-        if type(value) is not kind:  # not isinstance: true is no number
+        if type(value) is not kind:  # not isinstance: true is not a number
             raise WireError(f"{self._what}: '{name}' must be {expected}, not {_kind(value)}")
         return value
 

@@ -21,11 +21,11 @@ from hypothesis import settings
 
 from .engine_server import EngineServer
 
-# how long an example takes says more of the machine than of the code
+# how long an example takes says more about the machine than about the code
 settings.register_profile("agym", deadline=None)
 settings.load_profile("agym")
 
-# in the background of a shell, or below nohup, these are ignored, and would be by all that tests start and signal
+# in the background of a shell, or under nohup, these are ignored, and would be by all that tests start and signal
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
@@ -51,7 +51,7 @@ LONGEST = (
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """A file of tests that needs an engine is left out where that engine is not installed; the last lines say so."""
+    """A test file that needs an engine is left out where that engine is not installed; the last lines say so."""
     file = collection_path / "conftest.py" if collection_path.is_dir() else collection_path
     needs = ABSENT and file.suffix == ".py" and file.is_file() and NEEDS_ABSENT.search(file.read_text(encoding="utf-8"))
     return True if needs else None

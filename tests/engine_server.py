@@ -1,7 +1,7 @@
-"""Processes of Python that find the engines imported: forked from one that holds them, ten seconds sooner each.
+"""Python processes with the engines already imported: forked from one that holds them, which saves ten seconds each.
 
-As a program it is that process: it imports, starts no thread and no engine, and forks for each request. A process so
-made has its own number, folder, output, signals and end, as one that was started has; `python -m agym` itself is run
+As a program it is that process: it imports, starts no thread and no engine, and forks for each request. A process made
+this way has its own number, folder, output, signals and end, like one that was started; `python -m agym` itself is run
 by the tests of starting. For tests `EngineServer` stands for it, one for each process of pytest.
 """
 
@@ -45,7 +45,7 @@ IMPORTED = (
 
 
 class Process:
-    """One that was forked: of `subprocess.Popen` what tests need, with its output in files."""
+    """A forked process: the part of `subprocess.Popen` that tests need, with its output in files."""
 
     def __init__(self, args: tuple[str, ...], status: int, out: Path, err: Path) -> None:
         self.args, self.pid, self.returncode = args, _number(status), None

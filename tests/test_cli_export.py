@@ -1,4 +1,4 @@
-"""`agym export`: a checkpoint as a folder that others load, whole or not there."""
+"""`agym export`: a checkpoint as a folder that others can load, whole or not there."""
 
 from __future__ import annotations
 

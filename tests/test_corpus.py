@@ -1,9 +1,9 @@
 """Recipes that are wrong, each with the exact text that it must give, and recipes that are right.
 
-A file `recipes_bad/**/CODE--what-it-is.yaml` is a test as soon as it is there; beside it, in a file with the suffix
+A file `recipes_bad/**/CODE--what-it-is.yaml` is a test as soon as it is there; next to it, in a file with the suffix
 `.txt`, is what `agym validate` prints when it is called in `recipes_bad`. A file in `recipes_good` must give nothing,
-or the warnings in its `.txt`. What lies in a folder named `base` is a part of the others. What is said of each word
-misspelt once, in recipes that `bench/mistakes.py` makes, stands in `recipes_bad/mutations.tsv`.
+or the warnings in its `.txt`. What lies in a folder named `base` is a part of the others. What is said about each word
+misspelt once, in recipes that `bench/mistakes.py` makes, is in `recipes_bad/mutations.tsv`.
 
     python tests/test_corpus.py --update     writes the texts and the table anew, to be read in the diff
 """

@@ -1,4 +1,4 @@
-"""Who imports whom: the house's walls, and that looking at a recipe loads no engine."""
+"""Who imports whom: the package's walls, and that looking at a recipe loads no engine."""
 
 import ast
 import os

@@ -1,4 +1,4 @@
-"""An environment of one's own in a folder, from `agym envs new` to an agent trained in it."""
+"""An environment of your own in a folder, from `agym envs new` to an agent trained in it."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def main() -> int:
     recipe = subject.recipe(_shipped(arguments.recipe), arguments)
     runs = []
     for at, seed in enumerate(arguments.seeds[: 1 if arguments.quick else None]):
-        # by turns, so that what the machine does beside falls on both
+        # alternately, so that other load on the machine falls on both
         for side in subject.sides if at % 2 == 0 else reversed(subject.sides):
             runs.append(run := trained(side, recipe | {"seed": seed}, arguments.folder / f"{side}-{seed}"))
             print(f"{side}, seed {seed}: {run.per_step('step'):.2f} s per step", file=sys.stderr, flush=True)
@@ -122,7 +122,7 @@ def pretrained(recipe: Recipe, arguments: argparse.Namespace) -> Recipe:
 
 
 def first(steps: int, schedule: Sequence[Row]) -> Iterable[Row]:
-    """So many steps of the reinforcement, at the rates that the recipe has for them."""
+    """This many steps of the reinforcement, at the rates that the recipe has for them."""
     for stage in (each for each in schedule if not _imitates(each)):
         own = min(steps, int(stage["until"].removeprefix("step >= ")))
         steps -= own
@@ -208,7 +208,7 @@ def trained(side: str, recipe: Recipe, folder: Path) -> Run:
 
 
 def agym(recipe: Recipe, folder: Path) -> Row:
-    """Which sets the like of TRL_MEMORY itself."""
+    """A run of agym, which sets the like of TRL_MEMORY itself."""
     return _call([sys.executable, "-m", "agym", "run", "recipe.yaml", "--fresh"], recipe, folder)
 
 

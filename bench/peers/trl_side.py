@@ -1,8 +1,8 @@
-"""TRL's half of trl.py: trains by TRL's GRPO what a recipe's plan says, and writes down where the seconds went.
+"""TRL's half of trl.py: trains by TRL's GRPO what a recipe's plan says, and records where the seconds went.
 
-Enters: a recipe, a folder. Leaves there: `trl.jsonl`, and the weights at every eval as `step-N/`. Tasks,
-their order, horizons, learning rates, prompts and the game come from agym's own code; sampling and learning are TRL's.
-Runs in build/peer-trl, with `python -P`: the bench beside it has the name of the library.
+Takes a recipe and a folder. Leaves in the folder: `trl.jsonl`, and the weights at every eval as `step-N/`. Tasks, their
+order, horizons, learning rates, prompts and the game come from agym's own code; sampling and learning are TRL's. Runs
+in build/peer-trl, with `python -P`: the bench next to it has the name of the library.
 
 Of TRL: a `rollout_func` plays all episodes in rounds, one call of `generate` per turn for those still going (TRL's own
 call, left-padded). A model from scratch learns in one micro-batch per update, of which `bnpo` is the mean over the
@@ -208,7 +208,7 @@ class Play:
             attempt.score, attempt.over = step.reward, step.ended
             attempt.actions = step.observation.valid_actions or ()
             messages = self._format.observation(self._shown(step.observation))
-        # an end token that the model did not draw is given, never learnt
+        # an end token that the model did not draw is given, never trained on
         closing = () if complete else (self._chat.end_of_reply,)
         follow = [*closing, *self._chat.follow(messages)]
         room = self._agent.context_tokens - len(attempt.prompt) - len(attempt.said) - len(follow)

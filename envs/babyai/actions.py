@@ -1,11 +1,11 @@
-"""Text to command, strictly: what is no command is `MalformedGridCommand`, with the reason.
+"""Text to command, strictly: a text that is no command gives `MalformedGridCommand`, with the reason.
 
     go to red ball 1
     go through green door 2
     move forward 3
 
 Letter case, the amount of white space, articles and a full stop at the end do not matter. The number may be left out
-where there is only one such thing, a door may be called by its state as well (`red locked door 1`), and `pickup` is
+where there is only one such thing, a door may be named with its state as well (`red locked door 1`), and `pickup` is
 `pick up`.
 """
 

@@ -56,7 +56,7 @@ def _side(right: int) -> str:
     return f"{_steps(abs(right))} to the {'right' if right > 0 else 'left'}"
 
 
-# --- walls, in as few lines as will do ---
+# --- walls, in as few lines as possible ---
 
 
 def _lines(view: Iterable[SeenThing], kind: str) -> list[str]:

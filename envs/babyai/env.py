@@ -1,7 +1,7 @@
 """BabyAI: follow an instruction in a grid world of rooms, doors and things.
 
-An episode is a level with a seed, played by whole manoeuvres or by single steps. The score is 1 when the goal is
-reached and 0 until then; `info` tells how many steps it took, and the score scaled by them.
+An episode is a level with a seed, played in whole manoeuvres or in single steps. The score is 1 when the goal is
+reached and 0 until then; `info` gives the number of steps taken, and the score scaled by it.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class BabyAI(Env):
         return next(iter(self._plan), None)
 
     def _follow(self, action: str) -> None:
-        """Keep to the plan as long as it is kept to."""
+        """Advance the plan if the action follows it, drop it otherwise."""
         first, *rest = self._plan or ("",)
         self._plan = tuple(rest) if rest and " ".join(action.lower().split()) == first else None
 

@@ -1,8 +1,8 @@
 """A solution from wherever the episode stands, by minigrid's BabyAIBot, in single steps or in commands.
 
-The bot knows only what was seen, so that what it does can be learnt. It plays on a copy of the world to the end; what
-it cannot win has no solution here. A bot is made anew for each plan: it takes the world as it stands, whatever was done
-before.
+The bot knows only what was seen, so that its behaviour can be learned. It plays on a copy of the world to the end; an
+episode it cannot win has no solution here. Each plan gets a new bot, which takes the world as it stands, whatever was
+done before.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _left(instr: Any) -> Iterator[Instr]:
 
 
 def _plan(world: GridWorld) -> list[Actions] | None:
-    """Single steps of a bot that wins; where one is lost, another takes over with another beginning."""
+    """Single steps of a bot that wins; where one is lost, another takes over with a different first move."""
     steps: list[Actions] = []
     for _ in range(_MAX_BOTS):
         trials = []
@@ -123,7 +123,7 @@ def _trial(world: GridWorld, begin: _Begin) -> tuple[GridWorld, list[Actions]]:
 def _next(bot: _Bot) -> Actions:
     try:
         return Actions(bot.replan())
-    except Exception:  # asserts, look-ups that fail: whatever the bot stumbles over, it is at a loss
+    except Exception:  # failed asserts and look-ups: whatever the bot stumbles over, it does not know what to do
         return Actions.done
 
 
@@ -150,7 +150,7 @@ def _beginnings(world: GridWorld) -> Iterator[_Begin]:
     doors = [thing for thing in world.places if isinstance(thing, Door) and not thing.is_open]
     unlocking: list[_Begin] = [partial(_open, door) for door in doors if door.is_locked and door.color in keys]
     yield from (*unlocking, _put_it_away, _as_it_stands) if held else (_as_it_stands, *unlocking)
-    # a bot never closes a door, and is at a loss where another has
+    # a bot never closes a door, and does not know what to do where another has
     yield from (partial(_open, door) for door in doors if not door.is_locked)
 
 
@@ -236,7 +236,7 @@ def _word_leg(world: GridWorld, leg: _Leg, after: _Leg | None) -> list[str] | No
 
 
 def _walk(world: GridWorld, leg: _Leg) -> Iterator[Actions]:
-    """The leg's own walk, joined where that is soonest."""
+    """The leg's own walk, joined where that is quickest."""
     routes = WayFinder(world)
     ways = {at: way for at, pose in enumerate(leg.poses) if (way := routes.to(pose)) is not None}
     if not ways:
@@ -277,7 +277,7 @@ def _verb(thing: WorldObj, leg: _Leg, after: _Leg | None) -> Verb:
 
 
 def _goals_beside(world: GridWorld, cell: Cell) -> Iterator[str]:
-    """Things next to which something is to be put, and would be by a drop here."""
+    """Things that something must be put next to, and would be if dropped here."""
     wanted = [thing for part in _parts(world) for thing in _put_next_to(part)]
     for dx, dy in DIRECTIONS:
         thing = world.seen.get((cell[0] + dx, cell[1] + dy))

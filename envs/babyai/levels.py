@@ -40,12 +40,12 @@ class GridLevel:
 
     @property
     def needs_done(self) -> bool:
-        """Whether it is won by saying that one is there."""
+        """Whether it is won by saying that the agent has arrived."""
         return self.name.startswith(("MiniGrid-GoToDoor", "MiniGrid-GoToObject"))
 
     @property
     def forgiving(self) -> bool:
-        """Whether a wrong move can always be made good."""
+        """Whether a wrong move can always be corrected."""
         return self.family != "minigrid" and "Debug" not in self.name
 
     @property

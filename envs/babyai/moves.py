@@ -1,4 +1,4 @@
-"""What a command comes to in single steps, from where the agent stands and over what it has seen; or why to nothing."""
+"""A command in single steps, from where the agent stands and over what it has seen; or why there are none."""
 
 from __future__ import annotations
 

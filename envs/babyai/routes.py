@@ -1,4 +1,4 @@
-"""Ways over the squares that were seen: each pose within reach, and the single steps that lead there soonest."""
+"""Routes over the squares seen so far: each reachable pose, and the fewest single steps that lead there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of each level the expert solves: writes `data/expert.txt` again, from the first test seeds.
+"""How much of each level the expert solves: rewrites `data/expert.txt`, from the first test seeds.
 
 python -m agym.envs.babyai.solvability
 """

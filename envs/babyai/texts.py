@@ -1,4 +1,4 @@
-"""Every sentence of the environment but those that say where things are."""
+"""Every sentence of the environment except those that say where things are."""
 
 from __future__ import annotations
 

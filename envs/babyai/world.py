@@ -110,7 +110,7 @@ class GridWorld:
         self.changed = self.over or was != self._state()
 
     def wait(self) -> None:
-        """Let a step of the limit go by: nothing is free."""
+        """Use up a step of the limit: nothing is free."""
         self.level.step_count += 1
 
     def _state(self) -> tuple[object, ...]:

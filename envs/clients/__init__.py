@@ -1,1 +1,1 @@
-"""Clients of environments: in this process, over HTTP, of other makes."""
+"""Clients of environments: in this process, over HTTP, of other systems."""

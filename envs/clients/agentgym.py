@@ -1,4 +1,4 @@
-"""Environments on AgentGym servers, played as any other.
+"""Environments on AgentGym servers, played like any other.
 
 Tasks are the numbers of the server. Such a server reports errors under status 200, knows no seeds and lists no tasks; a
 step whose answer was lost cannot be repeated, so that is a fault.
@@ -245,7 +245,7 @@ class AgentGymEnv(PlayOnlyEnv):
         if self._idle:
             try:
                 return await self._begin(self._idle.pop(), index, until)
-            except EnvError as error:  # it may have been given up there, and the others too; a fresh one will tell
+            except EnvError as error:  # the server may have dropped it, and the others too; a fresh one will tell
                 await self._end_idle()
                 if isinstance(error, EnvFault) and error.kind in _NO_USE:
                     raise
@@ -260,7 +260,7 @@ class AgentGymEnv(PlayOnlyEnv):
         number = read_answer("/create", lambda: self._kind.created(answer))
         if number in self._held:
             self._held.difference_update(self._idle)
-            self._idle.clear()  # theirs is another life of the server
+            self._idle.clear()  # those are from an earlier life of the server
             await self._end(number)
             raise _make_lost_fault(number)
         self._held.add(number)

@@ -69,7 +69,7 @@ class Calls:
         self.name = str(address.copy_with(userinfo=b"", query=None))
         """What faults call the environment: its address, until more is known."""
         self._http = httpx.AsyncClient(
-            # a user and password would be sent in the place of the token
+            # a user and password would be sent in place of the token
             base_url=address if token is None else address.copy_with(userinfo=b""),
             headers={"authorization": f"Bearer {_sendable(token)}"} if token is not None else {},
             timeout=None,  # each call has a deadline over all its tries

@@ -27,7 +27,7 @@ _MEASURES = (b"content-length", b"transfer-encoding")
 
 
 class TooLong(httpx.DecodingError):
-    """An answer over the limit, of which no more was read."""
+    """An answer over the limit, not read any further."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"the answer is longer than {limit:,} bytes")
@@ -35,10 +35,10 @@ class TooLong(httpx.DecodingError):
 
 
 class KeepAlive(httpx.AsyncBaseTransport):
-    """Connections to one server; the last one used is the first used again.
+    """Connections to one server; the one used last is reused first.
 
-    One that was idle for longer than `trusted_s` is not: its server may have closed it while this process was busy, and
-    what is sent on it then is lost.
+    One that was idle for longer than `trusted_s` is not reused: its server may have closed it while this process was
+    busy, and what is then sent on it is lost.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class _Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._answer is not None and not self._answer.done():
             status, body = self._parser.get_status_code(), b"".join(self._body)
-            self._reusable = self._parser.should_keep_alive()  # it knows only now
+            self._reusable = self._parser.should_keep_alive()  # known only now
             self._answer.set_result(httpx.Response(status, headers=self._headers, content=body))
 
 

@@ -1,6 +1,6 @@
-"""Environments on OpenEnv servers, played as any other.
+"""Environments on OpenEnv servers, played like any other.
 
-Each session is a WebSocket of its own. A task is `SPLIT/INDEX`, as the server lists it, or else a name that is handed
+Each session has a WebSocket of its own. A task is `SPLIT/INDEX`, as the server lists it, or else a name that is handed
 to its reset. An action's text becomes the one text that the server's schema asks for; where it asks for more, the
 action has to be a JSON object. Rewards add up.
 """
@@ -50,7 +50,7 @@ class OpenEnvEnv(PlayOnlyEnv):
         deadlines: Deadlines | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        # a user and password in the address would be sent in the place of the token
+        # a user and password in the address would be sent in place of the token
         self._url = (url if token is None else str(httpx.URL(url).copy_with(userinfo=b""))).rstrip("/")
         self._headers = {"authorization": f"Bearer {token}"} if token is not None else {}
         self._deadlines = deadlines or Deadlines()

@@ -34,7 +34,7 @@ class PlayOnlySession:
 
 
 def read_answer(request: str, read: Callable[[], T]) -> T:
-    """Turn what cannot be read into a fault of the server's."""
+    """Turn an unreadable answer into a fault of the server's."""
     try:
         return read()
     except WireError as error:

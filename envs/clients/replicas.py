@@ -1,6 +1,6 @@
 """Servers of our own, one or several of the same environment, behind one client.
 
-A session goes to the server with the fewest; one that dies is restarted, and what was under way on it is a fault.
+A session goes to the server with the fewest; a server that dies is restarted, and what was under way on it is a fault.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Served(ForwardingEnv):
 
     @property
     def _target(self) -> HttpEnv:
-        # the address of a server that was given up is anybody's
+        # anybody may hold the address of a server that was given up
         if self._server.given_up is not None:
             raise EnvFault(self._server.given_up)
         return self._client

@@ -1,6 +1,6 @@
-"""A session in which somebody plays the other seats, so that whoever plays it has the agent's turns alone.
+"""A session in which somebody plays the other seats, so that its player only sees the agent's turns.
 
-A run has its own models play them; by hand, chance does, and in a replay what was recorded.
+In a run its own models play them, by hand chance does, and in a replay the recorded actions are taken.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ async def seat_by_chance(session: Session, spec: EnvSpec) -> Session:
 
 
 async def seat_by_record(session: Session, spec: EnvSpec, actions: Mapping[str, Sequence[str]]) -> Session:
-    """Have other seats take the actions recorded of each, and none beyond them."""
+    """Have each other seat take the actions recorded for it, and none beyond them."""
 
     async def choose(seat: Seat, number: int) -> str:
         recorded = actions.get(seat.name, ())

@@ -1,7 +1,7 @@
-"""The simulated customer: a small state machine with a list of wishes, who tells what is asked for and no more.
+"""The simulated customer: a small state machine with a list of wishes, that says what is asked for and no more.
 
 What the agent says is read by keywords: first whether it asks for a go-ahead, then what it asks for, then whether it
-refuses. A wish that was carried out is over at the agent's next words; one that the policy forbids, when it was refused
+refuses. A wish that was carried out is over at the agent's next words; one that the policy forbids, once it was refused
 as often as the customer insists.
 """
 
@@ -135,7 +135,7 @@ class Customer:
         wishes = self._script.wishes
         met = [at for at in range(self._at, len(wishes)) if (wishes[at].tool, wishes[at].order) == (tool, order)]
         if self._at in met:
-            # who would settle for less and is given that at once has been refused the more
+            # a customer who would settle for less and is given that at once has been refused the rest
             self.refused |= set(met[:-1])
             self._at, self._is_met = met[-1], True
 

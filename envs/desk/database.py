@@ -30,7 +30,7 @@ class Database:
         return self._tables[table][key]
 
     def select(self, table: str, **fields: str) -> Iterator[tuple[str, Row]]:
-        """Rows whose fields have these values, in the order of their making."""
+        """Rows whose fields have these values, in the order they were made."""
         for key, row in self._tables.get(table, {}).items():
             if all(row[name] == value for name, value in fields.items()):
                 yield key, row

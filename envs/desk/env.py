@@ -1,7 +1,7 @@
 """Desk: serve a shop's customer by a written policy, with tools on a database.
 
 An episode is a conversation. It ends with `done`, with a customer handed over to a human, or at its limit of steps; its
-score is how the database compares with what it should be then, and whether the customer was told what he must know.
+score is how the database compares with what it should be then, and whether the customer was told what they must know.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Desk(Env):
         return None if self._episode is None else advise(self._episode).action
 
     def noise_action(self, rng: Random) -> str | None:
-        """A lookup or a phrase of no use; never a change, which could not be taken back."""
+        """A useless lookup or phrase; never a change, which could not be undone."""
         if self._episode is None:
             return None
         orders = [order for order, _ in self._episode.task.database.select("orders")]
@@ -111,7 +111,7 @@ class Desk(Env):
         return write_call(rng.choice(calls))
 
     def corpus(self) -> Iterator[str]:
-        """The guide, every conversation of training as the expert has it, and the bare words of all others."""
+        """The guide, every training conversation as the expert holds it, and the bare words of all others."""
         yield from (SPEC.prompt, SPEC.tool_prompt)
         yield from (" ".join(each) for each in (FIRST_NAMES, STREETS, CITIES, *SURNAMES.values(), PRODUCTS))
         yield from (" ".join(variants) for _, variants in PRODUCTS.values())

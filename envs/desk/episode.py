@@ -51,7 +51,7 @@ class Episode:
         if order is not None and order["customer"] != self.identified:
             raise RefusedCall("That order belongs to no customer who was identified with find_customer.")
         if call.name == "find_customer":
-            # noted even where nothing is found: that is how a stranger is known
+            # noted even where nothing is found: that is how a stranger is recognised
             self.looked.add((call.name, *call.arguments.values()))
             self.identified = find_customer(self._db, **call.arguments) or self.identified
         shown = LOOKUPS[call.name](self._db, **call.arguments)
@@ -69,12 +69,12 @@ class Episode:
         return text
 
     def _note_violation(self, what: str) -> None:
-        """Write into the database, unseen, that a change broke the policy."""
+        """Record in the database, unseen, that a change broke the policy."""
         self._num_violations += 1
         self._db.put("violations", str(self._num_violations), what=what)
 
     def score(self) -> float:
-        """1 where the database is as it should be and the customer knows what he must; else the share of it."""
+        """1 where the database is as it should be and the customer knows what they must; else the share achieved."""
         expected = expected_state(self.task)
         wanted = changed_cells(self.task.database, expected)
         right, wrong = score_changes(changed_cells(self.task.database, self._db), wanted)

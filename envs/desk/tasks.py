@@ -1,6 +1,6 @@
 """Tasks from their ids: a world, a customer's script, and the calls that lead to the expected state.
 
-Fourteen kinds of thirty tasks; each fifth is held out, with surnames and goods of its own.
+Fourteen kinds of thirty tasks; every fifth is held out, with surnames and goods of its own.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class World:
         return format_cents(order_total(self.db, order))
 
     def finish(self, *wishes: Wish, insists: int = 0, **fields: object) -> DeskTask:
-        """Add orders of no concern, and make the task."""
+        """Add unrelated orders, and make the task."""
         self.order(self.rng.choice(("placed", "delivered")))
         self.order("placed", customer="C2", items=1)
         script = Script(name=self.name, email=self.email, postcode=self.postcode, wishes=wishes, insists=insists)

@@ -119,7 +119,7 @@ class Gymnasium(Env):
         self._left, self._earned = self._limit, 0.0
 
     def _find_mask(self, info: Mapping[str, Any]) -> Any:
-        """Which actions are possible: told aside, or as a part of the observation, or by a method."""
+        """Which actions are possible: told in `info`, as a part of the observation, or by a method."""
         if MASK in info:
             return info[MASK]
         if isinstance(self._seen, Mapping) and MASK in self._seen:
@@ -160,7 +160,7 @@ class Gymnasium(Env):
         )
 
     def _score(self, over: bool) -> float:
-        # where steps cost something, who has not arrived may have the higher return
+        # where steps cost something, an agent that has not arrived may have the higher return
         if self._worst < 0 and not over:
             return 0.0
         return min(1.0, max(0.0, (self._earned - self._worst) / (max(self._par, self._worst + 1e-9) - self._worst)))
@@ -184,7 +184,7 @@ class Gymnasium(Env):
         if not self._options.screenshots or self._world.render_mode != "rgb_array":
             return None
         try:
-            with redirect_stdout(StringIO()):  # what some of them draw with greets whoever imports it
+            with redirect_stdout(StringIO()):  # what some of them draw with prints a greeting when imported
                 return encode_png(self._world.render())
         except gymnasium.error.DependencyNotInstalled as error:
             raise NotInstalled(f"pictures of '{self._options.id}' need another package: {error}") from error
@@ -250,7 +250,7 @@ class Gymnasium(Env):
 
 
 def _make_world(options: GymnasiumOptions) -> tuple[Any, Known | None, Describer | None]:
-    """Make the environment and find out how it is told; unknown ones are rendered as text where possible."""
+    """Make the environment and find out how it is described; unknown ones are rendered as text where possible."""
     world = _make(options.id, {**_drawn(options), **options.kwargs})
     ours = str(world.spec.entry_point).startswith("gymnasium.envs.") and world.spec.namespace is None
     known = KNOWN.get(world.spec.name) if ours and options.describe is None else None

@@ -41,6 +41,6 @@ def _converged(earned: Any, kept: Any, target: Any) -> list[list[float]]:
         before, values = values, worth.max(axis=1)
         if np.abs(values - before).max() < 1e-10:
             break
-    # rounded: what is equally good must not be told apart by how a machine adds up
+    # rounded: what is equally good must not be told apart by how a machine rounds sums
     rounded: list[list[float]] = worth.round(8).tolist()
     return rounded

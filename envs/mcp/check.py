@@ -4,7 +4,7 @@
     result('balance', account='alice') == '70'
 
 `answer` is the agent's; `called(tool)` how often it called a tool with success; `result(tool, ...)` calls a tool now,
-one that the agent has or not, and is its text; `number(text)` and `lower(text)` are what they say. Besides these there
+whether the agent has it or not, and is its text; `number(text)` and `lower(text)` do what they say. Besides these there
 are texts, numbers, comparisons, `in`, `and`, `or`, `not`, and nothing else. Numbers are compared exactly.
 """
 

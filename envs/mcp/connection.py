@@ -1,7 +1,7 @@
 """A connection to an MCP server, in a thread of its own: it lists tools and makes calls side by side.
 
-What a server sends is text to be shown, cut and cleaned; it asks nothing of us that is granted: no sampling, no roots,
-no questions to a user. A server that was started here is stopped with all that it started.
+What a server sends is text to be shown, cut and cleaned; none of its requests is granted: no sampling, no roots, no
+questions to a user. A server that was started here is stopped together with all that it started.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _MOST_PAGES = 50
 _MOST_KEPT = 10_000
 _NAME = "{scratch}"
 
-# Of the process, as its processors are: servers all started at once would wait for each other until none is in time.
+# For the whole process, as processors are: servers all started at once would hold each other up until none is in time.
 _STARTING = BoundedSemaphore(max(4, os.cpu_count() or 1))
 
 
@@ -103,7 +103,7 @@ class Connection:
                 self._opened.set_exception(error)
 
     async def _hold(self) -> None:
-        """Hold the connection until closed: what was entered in a task must be left in it."""
+        """Hold the connection until closed: a context entered in a task must be left in that task."""
         if self._options.url:
             await self._serve(reach(self._options.url, self._too_long.set))
             return
@@ -114,7 +114,7 @@ class Connection:
             _fill(scratch, self._options.files)
             self._scratch = Scratch(str(scratch))
             command = [_place(word, self._scratch, first=not at) for at, word in enumerate(self._options.command)]
-            # of the environment little else is handed on
+            # little else of the environment is passed on
             environ = {"HOME": str(scratch), "TMPDIR": str(temporary)}
             self._last_words = LastWords()
             await self._serve(talk(command, scratch, environ, self._last_words, self._too_long.set))
@@ -252,7 +252,7 @@ def _fill(scratch: Path, files: str) -> None:
 
 
 def _place(word: str, scratch: Scratch, *, first: bool) -> str:
-    """A word of a command as it is where the server is started: a file of ours by its full path."""
+    """A word of a command as seen from where the server is started: a file of ours by its full path."""
     ours = word.startswith(("./", "../")) or (not first and os.path.isfile(word))
     return os.path.abspath(word) if ours else str(scratch.fill_in(word))
 

@@ -43,7 +43,7 @@ SPEC = EnvSpec(
     splits=SPLITS,
     prompt=_PROMPT,
     tool_prompt=_TOOL_PROMPT,
-    runs=Runs.THREAD,  # calls wait: nobody else should wait with them
+    runs=Runs.THREAD,  # calls block: nobody else should wait for them
 )
 
 
@@ -77,7 +77,7 @@ class Tools(Env):
         return self._tasks[task]
 
     def describe(self) -> EnvSpec:
-        """With the tools that the server lists, unless one has a name that chat templates could not carry."""
+        """The spec with the tools that the server lists, unless one has a name that chat templates could not carry."""
         tools = tuple(_to_schema(tool) for tool in self._connect(frozenset()))
         if not self._options.keep:
             self.close()
@@ -165,7 +165,7 @@ class Tools(Env):
     # --- demonstrations ---
 
     def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        """The solution that the task's line has."""
+        """The solution given in the task's line."""
         return self._find(task).solution
 
     def noise_action(self, rng: Random) -> str | None:

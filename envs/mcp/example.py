@@ -1,7 +1,7 @@
 """A small server to try things with, and its tasks: who lives where, and how old they are.
 
 python -m agym.envs.mcp.example            serves over standard input and output
-python -m agym.envs.mcp.example tasks      writes data/example.jsonl again
+python -m agym.envs.mcp.example tasks      rewrites data/example.jsonl
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def home(name: str) -> str:
 
 
 def make_tasks() -> Iterator[dict[str, object]]:
-    """One question about each, and which of two is older about some; every fifth is for testing."""
+    """One question about each person, and for some which of two is older; every fifth is for testing."""
     made = [*_alone("age", "How old is {}?", AGES), *_alone("home", "Where does {} live?", HOMES), *_pairs()]
     yield from ({**task, "split": "test" if number % 5 == 4 else "train"} for number, task in enumerate(made))
 

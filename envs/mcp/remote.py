@@ -1,4 +1,4 @@
-"""A server that runs already, over HTTP, of whose answers no more is read than the limit."""
+"""A server that is already running, over HTTP; no more of its answers is read than the limit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def reach(url: str, too_long: Callable[[], None]) -> AsyncIterator[Any]:
     """Yields the two streams that a client of the protocol takes."""
 
     async def limit(response: httpx2.Response) -> None:
-        # what a server says unasked comes over a stream that is read with GET and has no end
+        # a server's unsolicited messages come over a stream that is read with GET and has no end
         if response.request.method != "GET":
             packed = response.headers.get("content-encoding", _PLAIN).lower() != _PLAIN
             response.stream = _Limited(response.stream, 0 if packed else MAX_ANSWER, too_long)

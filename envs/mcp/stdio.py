@@ -1,4 +1,4 @@
-"""A server that is started here and talked with in lines of JSON, none of them longer than the limit of an answer."""
+"""A server that is started here and spoken to in lines of JSON, none of them longer than the limit on an answer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LastWords:
         self._ended.set()
 
     async def ended(self) -> None:
-        """Wait a moment for what a server that is gone said at the end."""
+        """Wait a moment for the last words of a server that is gone."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE_S / 4):
                 await self._ended.wait()
@@ -80,7 +80,7 @@ async def talk(
                 except ValueError:
                     too_long()
         while await answers.read(MAX_ANSWER):
-            pass  # one that waits for its words to be read could not end
+            pass  # a server that waits for its output to be read could not end
 
     async def write(requests: asyncio.StreamWriter) -> None:
         async with from_client:
@@ -89,7 +89,7 @@ async def talk(
                     text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                     requests.write(text.encode("utf-8") + b"\n")
                     await requests.drain()
-            except OSError:  # it is gone, and whoever waits for an answer is to learn it
+            except OSError:  # it is gone, and whoever waits for an answer must find out
                 await to_client.aclose()
 
     tasks = [

@@ -1,8 +1,8 @@
 """MiniWoB++: small tasks on single web pages, in a real browser.
 
-An episode is a page with a number that seeds its chance. The page's clock stands still but for half a second with each
-action, so that what moves by itself moves the same each time. The score is what the page gives, whatever the time
-taken: from -1, wrong, to 1, right.
+An episode is a page with a number that seeds its randomness. The page's clock stands still except for half a second
+with each action, so that what moves by itself moves the same each time. The score is what the page gives, however long
+it took: from -1, wrong, to 1, right.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TICK_MS = 500
 _WINDOW = TreeWindow(
     width=400,
     height=400,
-    # the task, told once; what shows the score; what is there before the start; what marks where was clicked
+    # the task, told once; the display of the score; the cover before the start; the mark of where was clicked
     strip=frozenset(("query", "reward-display", "sync-task-cover", "click-canvas")),
 )
 _OFFERED = (Click, Hover, Drag, Type, Select, Press, Scroll, Wait)
@@ -85,7 +85,7 @@ class MiniWob(Env):
     # --- playing ---
 
     def reset(self, task: str, seed: int) -> Observation:
-        """The seed changes nothing: the task's number is what seeds chance."""
+        """The seed changes nothing: the task's number seeds the randomness."""
         page, number = find_page(task)
         self._left = 0
         scene = Scene(

@@ -1,9 +1,9 @@
-"""What the pages are like: writes `data/pages.txt` and `data/words.txt` again.
+"""What the pages are like: rewrites `data/pages.txt` and `data/words.txt`.
 
 python -m agym.envs.miniwob.solvability [PAGE...]
 
-Each page is played twice in the same way, with a neighbour the second time. What goes another way is left out, and is
-in no split. Then the expert is tried.
+Each page is played twice in the same way, with a neighbour the second time. What plays out differently is left out, and
+is in no split. Then the expert is tried.
 """
 
 from __future__ import annotations

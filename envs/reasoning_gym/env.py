@@ -97,9 +97,9 @@ class ReasoningGym(Env):
 
 
 def _answer(action: str, right: str | None) -> str | None:
-    """What stands after the verb, or None; where an agent can write no more than a line, `\\n` begins another.
+    """The text after the verb, or None; where an agent can write only one line, `\\n` begins another.
 
-    Where the right answer is a number, a number alone is an answer too: no other text can be told from nonsense.
+    Where the right answer is a number, a bare number is an answer too: no other text can be told from nonsense.
     """
     if right is not None and all(_NUMBER.fullmatch(each.strip()) for each in (right, action)):
         return action.strip()

@@ -1,7 +1,7 @@
 """Generators by name, the problems they make, and what an answer to one is worth.
 
 Only those that `data/generators.txt` lists: their problems are the same in every process and thread, and their
-verifiers run nothing that an agent has written and are not satisfied with what is wrong.
+verifiers run nothing that an agent has written and do not accept wrong answers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..errors import BadOption, suggest
 from ..tables import read_table
 from .options import ReasoningGymOptions
 
-# all generators are imported together, and one of them asks for a package that wants a compiler: it is left out
+# all generators are imported together, and one of them asks for a package that needs a compiler: it is left out
 if "pycosat" not in sys.modules and find_spec("pycosat") is None:
     sys.modules["pycosat"] = ModuleType("pycosat")
 

@@ -1,16 +1,16 @@
-"""Screens the generators of an installed reasoning-gym and writes the frozen lists anew:
+"""Screens the generators of an installed reasoning-gym and rewrites the frozen lists:
 
     python -m agym.envs.reasoning_gym.solvability
 
-Each makes the same problems twice in this process, whatever the process's own sources of chance have come to, four
-times side by side in threads, and in processes with other hash seeds. One that draws from the process's own chance, or
-goes another way anywhere, is left out, and so is one that fails. `UNSAFE` are those whose verifiers run what the agent
-says, `ENDLESS` those that a short answer keeps busy.
+Each makes the same problems twice in this process, whatever the state of the process's own random generators, four
+times side by side in threads, and in processes with other hash seeds. One that draws from the process's own randomness,
+or differs anywhere, is left out, and so is one that fails. `UNSAFE` are those whose verifiers run what the agent says,
+`ENDLESS` those that a short answer keeps busy.
 
-A verifier must not be satisfied with what is wrong. Another problem's answer may be right by chance, and what is nearly
-right may earn a little: so no one answer may earn more than half on average, over some dozens of problems that have
-another answer. Tried are a few constants, each of those problems' own answers, and for each problem its own answer, if
-it is all numbers, with every number made NaN, which some comparisons let pass.
+A verifier must not accept wrong answers. Another problem's answer may be right by chance, and what is nearly right may
+earn a little: so no single answer may earn more than half on average, over some dozens of problems that have another
+answer. It is tested with a few constants, each of those problems' own answers, and for each problem its own answer, if
+it is all numbers, with every number replaced by NaN, which some comparisons let pass.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _mean_of_wrong(made: Sequence[ReasoningProblem], own: Sequence[str], answers
 
 
 def _alone(name: str) -> str | None:
-    """Digest of its problems; None if they depend on the process's own chance or change it."""
+    """Digest of its problems; None if they depend on the process's own randomness or change it."""
     digests = set()
     for seed in (1, 2):
         random.seed(seed)

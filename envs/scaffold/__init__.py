@@ -1,4 +1,4 @@
-"""A package of one's own with an environment that works and trains, to be changed into another: `agym envs new`."""
+"""A new package with an environment that works and trains, to be changed into another: `agym envs new`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def package_name(name: str) -> str:
 
 
 def find_name_error(name: str, known: Collection[str]) -> str | None:
-    """Why a name is none for a new package, if it is not."""
+    """Why a name cannot be that of a new package, if it cannot."""
     if not _IDENTIFIER.fullmatch(name) or keyword.iskeyword(name) or keyword.issoftkeyword(name):
         return (
             "a name is up to 40 lower-case letters, digits, '_' and '-', begins with a letter, and is no word of Python"
@@ -48,7 +48,7 @@ def find_name_error(name: str, known: Collection[str]) -> str | None:
 
 
 def write_package(name: str, folder: Path) -> tuple[Path, ...]:
-    """Write the files into a folder that is not there yet; they are returned relative to it."""
+    """Write the files into a folder that does not exist yet; return them relative to it."""
     words = {
         "name": name,
         "cls": "".join(part.capitalize() for part in name.split("_")) or name,

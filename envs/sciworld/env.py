@@ -1,7 +1,7 @@
 """ScienceWorld: carry out an experiment of primary-school science in a simulated house.
 
-A task is one variation of one of thirty experiments. The score is what the simulator makes of the way so far, from 0
-to 1; it is 1 when the experiment is done, and 0 after a mistake that cannot be undone.
+A task is one variation of one of thirty experiments. The score is what the simulator gives for the progress so far,
+from 0 to 1; it is 1 when the experiment is done, and 0 after a mistake that cannot be undone.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class SciWorld(Env):
     # --- playing ---
 
     def reset(self, task: str, seed: int) -> Observation:
-        """The seed changes nothing: what chance decides, the variation has settled."""
+        """The seed changes nothing: the variation has settled all that is random."""
         simulator = self._load(task)
         self._left, self._score, self._asked_back = self._options.max_steps, 0.0, False
         seen = tidy_text(simulator.look())
@@ -157,12 +157,12 @@ class SciWorld(Env):
     # --- demonstrations ---
 
     def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        """The simulator's own solution without what does nothing, where it works and fits an episode."""
+        """The simulator's own solution without the commands that do nothing, where it works and fits an episode."""
         found, variation = _find(task)
         if variation in found.unsolved:
             return None
         actions = self._load(task, solve=True).solution()
-        # played: it may go on after the end, and simplifications may have made another world of it
+        # played: it may go on after the end, and simplifications may have changed its world
         whole, needed = self._play_solution(task, actions)
         shorter = whole if needed == whole else self._play_solution(task, needed)[0]
         return next((each for each in (shorter, whole) if each and len(each) <= self._options.max_steps), None)

@@ -1,6 +1,6 @@
 """Java processes, and the simulators in them.
 
-Each episode under way has a `Simulator`. ScienceWorld keeps some of its state once per process: the source of chance,
+Each episode under way has a `Simulator`. ScienceWorld keeps some of its state once per process: the random generator,
 the number of the next object, the simplifications. Each `Simulator` has its own, put in place before every call, so
 that neighbours change nothing; one call runs at a time in a process. A process ends when its last simulator is given
 back, and when this process ends, even if killed: it holds the other end of its standard input.
@@ -40,8 +40,8 @@ _FLAGS = (
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",  # a file in the folder for temporary ones, left there by a kill
     "-XX:+ExitOnOutOfMemoryError",
-    # Objects are kept in sets by where they lie in memory, and what is listed comes in that order: with one hash for
-    # all it is the order in which they were put in.
+    # Objects are kept in sets by their address in memory, and are listed in that order: with one hash for all, it is
+    # the order in which they were added.
     "-XX:+UnlockExperimentalVMOptions",
     "-XX:hashCode=2",
 )
@@ -66,7 +66,7 @@ class _Java:
     def __init__(self, heap_mb: int) -> None:
         self.lock = Lock()
         self.num_simulators = 0
-        # the simulator writes a list of its kinds of things wherever it stands
+        # the simulator writes a list of its kinds of things into its working folder
         self._folder = Temporary()
         self._process = _start(heap_mb, self._folder.path)
         try:
@@ -78,7 +78,7 @@ class _Java:
 
     def _find_shared(self) -> None:
         jvm = self.gateway.jvm
-        # what the simulator prints at every step nobody reads
+        # nobody reads what the simulator prints at every step
         jvm.java.lang.System.setOut(jvm.java.io.PrintStream(jvm.java.io.OutputStream.nullOutputStream()))
         self._chance = _singleton(jvm.scala.util, "Random")
         self._chance_field = self._chance.getClass().getSuperclass().getDeclaredField("self")
@@ -324,7 +324,7 @@ class Simulator:
 
     @contextmanager
     def _aside_turn(self) -> Iterator[None]:
-        """A turn that leaves no trace: chance comes from a separate source, always the same."""
+        """A turn that leaves no trace: random numbers come from a separate source, always the same."""
         with self._guard():
             self._aside.setSeed(0)
             self.java.put_in_place(self._aside, self._num_ids, self._simplifications)

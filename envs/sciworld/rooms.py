@@ -23,7 +23,7 @@ class SeenRooms:
         self._lines: dict[str, tuple[str, ...]] = {}
 
     def shorten(self, text: str) -> str:
-        """Of the description of a room that was described before, return what has changed; other texts as they are."""
+        """Return what has changed in the description of a room that was described before; other texts as they are."""
         found = _HEAD.match(text)
         if found is None:
             return text

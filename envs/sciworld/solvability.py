@@ -1,10 +1,10 @@
-"""Screen the variations: which of them go the same way each time, and which the simulator's own solution solves.
+"""Screen the variations: which of them play out the same way each time, and which the simulator's own solution solves.
 
     python -m agym.envs.sciworld.solvability --minutes 15
 
 Extends `data/tasks.json` and `data/words.txt` with more screened variations, those of the test part first, after every
 round. Each variation is played by its solution in two processes at the same time, in the second next to a neighbour and
-in the opposite order; what differs is left out of all splits. Run it again to go on.
+in the opposite order; what differs is left out of all splits. Run it again to continue.
 """
 
 from __future__ import annotations

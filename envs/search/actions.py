@@ -62,7 +62,7 @@ _SCHEMAS: Mapping[SearchTool, tuple[str, str]] = {
 
 
 def _read_command(action: str) -> tuple[str, str]:
-    """Read the name of a tool and its argument; two empty texts where a call is none of ours."""
+    """Read the name of a tool and its argument; two empty texts for a call that is not one of ours."""
     if not action.lstrip().startswith("{"):
         first, *rest = action.strip().split(maxsplit=1)[:2] or [""]
         return first.lower(), rest[0].strip() if rest else ""

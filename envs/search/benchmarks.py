@@ -48,7 +48,7 @@ class Published:
 
 
 def find_benchmarks(folder: Path) -> tuple[str, ...]:
-    """Benchmarks that a folder has a file of."""
+    """Benchmarks that a folder has a file for."""
     if not folder.is_dir():
         raise BadOption(f"search option 'benchmarks': there is no folder '{folder}'")
     return tuple(name for name in BENCHMARKS if _file(folder, name) is not None)

@@ -147,7 +147,7 @@ class Search(Env):
         return next((action for action in _way(self._question) if action not in done), None)
 
     def noise_action(self, rng: Random) -> str | None:
-        """A search for what another question of training is about."""
+        """A search for what another training question is about."""
         if self._question is None:
             return None
         ids = self._splits["train"]
@@ -155,7 +155,8 @@ class Search(Env):
         return f"{SearchTool.SEARCH} {other.steps[0] if other.steps else other.text}"
 
     def corpus(self) -> Iterator[str]:
-        """The prompt, the questions, and what may be found: of the shipped corpus what belongs to the topics chosen."""
+        """The prompt, the questions, and what may be found: of the shipped corpus, what belongs to the chosen
+        topics."""
         yield self.spec.prompt
         yield from list_vocabulary(self._options.passages)
         for question in self._questions.values():

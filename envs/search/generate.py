@@ -1,4 +1,4 @@
-"""Make the shipped questions and passages again, out of WordNet: `data/questions.txt` and `data/wordnet.txt`.
+"""Make the shipped questions and passages anew from WordNet: `data/questions.txt` and `data/wordnet.txt`.
 
     python -m agym.envs.search.generate CORPUS
 

@@ -1,4 +1,4 @@
-"""What runs a program of the agent's: a process that lets go of everything, then runs what stands on standard input.
+"""Runs a program of the agent's: a process that gives up everything, then runs what comes on standard input.
 
 Run by `sandbox`, as a script in an interpreter of its own, with the limits as arguments. Every module that a program
 may import is loaded first; then the process gives up its user, its root folder and its network where the kernel lets
@@ -95,7 +95,7 @@ def _shut_in(cpu_s: int, memory_bytes: int) -> None:
     if sys.platform != "linux" or machine not in _CALLS:
         sys.exit(f"no filter of system calls is known for {sys.platform} on {machine}")
     _leave_the_host(libc)
-    libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)  # forgotten when the user changes; nobody else would end what sleeps
+    libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)  # reset when the user changes; nobody else would end one that sleeps
     _limit(cpu_s, memory_bytes)
     architecture, allowed = _CALLS[machine]
     _give_up_system_calls(libc, architecture, [int(number) for number in allowed.split()])
@@ -113,7 +113,7 @@ def _leave_the_host(libc: ctypes.CDLL) -> None:
         os.setgroups([])
         os.setresgid(_NOBODY, _NOBODY, _NOBODY)
         os.setresuid(_NOBODY, _NOBODY, _NOBODY)
-    # who is no root has every right in a namespace of users of its own
+    # a process that is not root has every right in a user namespace of its own
     libc.capset((ctypes.c_uint32 * 2)(_CAPABILITIES, 0), (ctypes.c_uint32 * 6)())
 
 

@@ -81,7 +81,7 @@ def make_question(name: str, row: Sequence[Synset], side: str) -> Question:
 def read_own_questions(file: Path, prefix: str = "own") -> tuple[Question, ...]:
     """Read a question from each line: `question`, accepted answers, optionally an `id` and a `split`, train or test."""
     try:
-        lines = file.read_text(encoding="utf-8").split("\n")  # JSON's strings may have what else ends a line
+        lines = file.read_text(encoding="utf-8").split("\n")  # JSON's strings may contain other line separators
     except (OSError, UnicodeDecodeError) as error:
         raise BadOption(f"search option 'questions': cannot read '{file}': {error}") from error
     questions = tuple(_own(lines, file, prefix))

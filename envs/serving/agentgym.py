@@ -8,8 +8,8 @@
     POST /close {number}               -> whether there was one to close
 
 What the fields are called and what the answers look like differs by family: `FAMILIES`. An index counts the tasks of
-the environment's first split, then those of the second. Those clients know of no leases: an environment whose session
-has run out is there again when it is reset.
+the environment's first split, then those of the second. Those clients know nothing of leases: an environment whose
+session has run out is there again when it is reset.
 """
 
 from __future__ import annotations

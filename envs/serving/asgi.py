@@ -124,8 +124,8 @@ _LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?")
 def refuse_web_pages(scope: ASGIScope) -> None:
     """Refuse what a page in a browser on this machine may have sent, which reaches a server on it too.
 
-    A page from elsewhere has another origin than the server, unless its name was made to lead here; then the server is
-    called by that name.
+    A page from elsewhere has another origin than the server, unless its name was made to resolve to this machine; then
+    the server is called by that name.
     """
     hosts, origins = (_values(scope, name) for name in (b"host", b"origin"))
     local = _is_loopback((scope.get("server") or [""])[0])

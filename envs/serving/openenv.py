@@ -150,7 +150,7 @@ class OpenEnv:
     # --- over JSON-RPC, as tools ---
 
     async def _rpc(self, request: Request) -> Reply:
-        """Every answer has status 200: what went wrong stands in it."""
+        """Every answer has status 200: what went wrong is said in it."""
         asked: Json = None
         try:
             data = load_object(request.body)
@@ -215,7 +215,7 @@ class OpenEnv:
     # --- over a WebSocket ---
 
     async def converse(self, receive: ASGIReceive, send: ASGISend) -> None:
-        """One session, as long as the connection lasts and something is said in the time of a lease."""
+        """One session, as long as the connection lasts and is not silent for the length of a lease."""
         await receive()
         await send({"type": "websocket.accept"})
         talk = Talk(self._pool, self._sessions)
@@ -355,7 +355,7 @@ def _tool_action(spec: EnvSpec, name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _tool_result(answer: Mapping[str, Any]) -> Json:
-    """An answer in the form that MCP gives to a tool's; what OpenEnv adds to it stands beside the text."""
+    """An answer in the form that MCP gives to a tool's; what OpenEnv adds to it comes next to the text."""
     refused = answer["metadata"]["status"] != Status.OK.value
     content = [{"type": "text", "text": answer["observation"]["text"]}]
     return {"content": content, "isError": refused, "structuredContent": answer}

@@ -2,7 +2,7 @@
 
 There are two processes, and each notices the other's end. The first becomes the guard: it adopts orphans below it,
 passes signals on, and clears up when the other has ended. The other does the work, and clears up itself where the guard
-was killed; orphans are then out of its reach, for they were the guard's. If both are killed, the next guard removes the
+was killed; orphans are then out of its reach, as they were the guard's. If both are killed, the next guard removes the
 folder that nobody holds any more.
 """
 
@@ -30,7 +30,7 @@ _END_S = 5.0
 
 
 def run_guarded(work: Callable[[], int], *, leashed: bool) -> int:
-    """Run the work; with a leash it also ends when standard input does. To be called before there are threads."""
+    """Run the work; with a leash it also ends when standard input does. Call it before there are threads."""
     if sys.platform != "linux":  # nobody can take in orphans
         if leashed:
             _at_the_end_of(0, _end_group)
@@ -44,7 +44,7 @@ def run_guarded(work: Callable[[], int], *, leashed: bool) -> int:
         return _guard(worker, temporary, leashed)
     os.close(here)
     _at_the_end_of(left_alone, lambda: _end_alone(temporary))
-    os.environ["TMPDIR"] = tempfile.tempdir = str(temporary.path)  # for those whom it starts, and for itself
+    os.environ["TMPDIR"] = tempfile.tempdir = str(temporary.path)  # for the processes that it starts, and for itself
     return work()
 
 
@@ -62,7 +62,7 @@ def _guard(worker: int, temporary: Temporary, leashed: bool) -> int:
         ended, status = os.wait()
     _clear_up(temporary)
     code = os.waitstatus_to_exitcode(status)
-    if code < 0:  # whoever waits for this process is to see how the other ended
+    if code < 0:  # whoever waits for this process must see how the other ended
         with suppress(OSError):  # some have no handler
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)

@@ -1,10 +1,10 @@
 """Serve environments: `python -m agym.envs.serving.serve textcraft --port 8200 --options '{"world": "small"}'`.
 
-Writes one JSON line `{"url": ...}` to standard output once it listens, and stops in good order at SIGTERM or SIGINT.
+Writes one JSON line `{"url": ...}` to standard output once it listens, and shuts down cleanly on SIGTERM or SIGINT.
 With `--port 0` the system picks the port; with `--fd N` it serves on a listening socket that it inherited. With
 `--leash` it lives no longer than whoever holds the other end of its standard input. What it started ends with it
 (`process_guard`). Several environments are each served below their name, `/textcraft` and `/babyai`. With `--workers N`
-each is played in N processes of its own, that are started again when they die; this one then only speaks.
+each is played in N processes of its own, which are restarted when they die; this one then only answers requests.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _worker(name: str, options: Mapping[str, Json], settings: ServerSettings) ->
     limits = {
         "--max-sessions": _WORKERS_SESSIONS,
         "--threads": settings.threads,
-        "--lease": 2 * settings.lease_s,  # the process that speaks closes them: its own lease is to end first
+        "--lease": 2 * settings.lease_s,  # the process that answers closes them: its own lease must end first
     }
     return ServeCommand(env=name, options=options, arguments=[str(word) for pair in limits.items() for word in pair])
 
@@ -125,7 +125,7 @@ def _config(app: EnvServer | MultiEnvServer, settings: ServerSettings) -> uvicor
         lifespan="on",
         http=TimedHttp,
         ws="websockets-sansio",
-        proxy_headers=False,  # who asks makes no difference here, nor does a proxy's word on it
+        proxy_headers=False,  # the client's address makes no difference here, nor does a proxy's word on it
         server_header=False,
         ws_max_size=settings.max_body,
     )
@@ -146,14 +146,14 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop at a signal, but do not die of it afterwards: a requested stop is no failure."""
+        """Stop on a signal, but do not die of it afterwards: a requested stop is no failure."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
         yield
 
     def _stop(self) -> None:
-        # however often: what a terminal sends to all, the guard passes on as well
+        # however often: the guard also passes on what a terminal sends to the whole group
         self.should_exit = True
 
 

@@ -129,7 +129,7 @@ class EnvServer(_Lifespan):
         while True:
             begun = self._clock()
             await asyncio.sleep(pause)
-            # who was held up itself, as on a machine that was put to sleep, first lets those come who waited for it
+            # if it was held up itself, as on a machine that was put to sleep, clients that waited for it come first
             if self._clock() - begun < 2 * pause:
                 await self.sessions.expire()
 

@@ -1,7 +1,7 @@
-"""The sessions of a server: opened, stepped, closed, and taken back when nobody asks for them any longer.
+"""The sessions of a server: opened, stepped, closed, and reclaimed when nobody asks for them any longer.
 
-Knows nothing of HTTP. A repeated request is answered, not carried out again: a step says its number, and an opening may
-bring its own key, so that a client which lost the answer can simply ask once more.
+Knows nothing of HTTP. A repeated request is answered, not carried out again: a step carries its number, and an opening
+may bring its own key, so that a client that lost the answer can simply ask again.
 """
 
 from __future__ import annotations

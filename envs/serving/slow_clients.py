@@ -10,7 +10,7 @@ __all__ = ["TimedHttp"]
 
 
 class TimedHttp(HttpToolsProtocol):
-    """uvicorn's own protocol, with limits on how a request arrives; how long its answer takes is no concern of it."""
+    """uvicorn's own protocol, with limits on how a request arrives; how long its answer takes does not concern it."""
 
     head_s = 20.0
     """For the line and headers of a request, from its first byte; of a connection's first request, from the start."""

@@ -141,7 +141,7 @@ class Shell(Env):
         return None if self._episode is None else self._episode.advice()
 
     def noise_action(self, rng: Random) -> str | None:
-        """A look around; never a change, which could not be taken back."""
+        """A look around; never a change, which could not be undone."""
         return None if self._episode is None else rng.choice(_LOOKUPS)
 
     def corpus(self) -> Iterator[str]:

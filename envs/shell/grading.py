@@ -52,7 +52,7 @@ def grade(task: ShellTask, entries: Entries, limits: Limits, tests_s: float) -> 
 
 
 def _passes(check: Passes, work: str, entries: Entries, limits: Limits) -> bool:
-    """Whether tests pass in a jail in which pytest is seen, of this process's own installation."""
+    """Whether tests pass in a jail in which this process's own installation of pytest is visible."""
     shown = dict(_list_pytest())
     terminal = Terminal(limits, work, shown, (TESTS,))
     try:

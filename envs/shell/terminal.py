@@ -137,7 +137,7 @@ class Terminal:
         return Result(output=output, **facts)
 
     def put(self, packed: bytes, folder: str = "") -> str:
-        """Write files, packed as in `jail.trees`, into a folder, that of the work if none is named; return what went
+        """Write files, packed as in `jail.trees`, into a folder, the work folder if none is named; return what went
         wrong, if anything."""
         answer, _ = self._ask({"op": "put", "folder": folder or self._work}, packed, _GRACE_S)
         return str(answer.get("error", ""))
@@ -153,7 +153,7 @@ class Terminal:
         assert self._process.stdout is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
-        # at the end of its input it ends by itself, and leaves nobody whom a parent would have to collect
+        # at the end of its input it ends by itself, and leaves no process that a parent would have to collect
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_CLOSE_S)
         self._process.kill()

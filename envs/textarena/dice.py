@@ -1,4 +1,4 @@
-"""Chance of one episode: what textarena's games draw from the process's generators is drawn from its own.
+"""Randomness of one episode: what textarena's games draw from the process's generators is drawn from its own.
 
 The games call `random` and `numpy.random` through the names in their modules. There these names lead to `_Chance`,
 which hands each call to the generators of the episode whose turn it is in this thread; nothing of the process's is
@@ -72,7 +72,7 @@ class _Numpy(ModuleType):
 
 
 def lead_to_dice() -> None:
-    """Lead textarena's modules, as far as they are imported, to the episode's dice."""
+    """Point textarena's modules, as far as they are imported, to the episode's dice."""
     stands = {id(random): _Chance("random"), id(np): _Numpy("numpy")}
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == _PACKAGE:

@@ -1,4 +1,4 @@
-"""TextArena: games of text by name, for one player or several; the agent has one seat, opponents have the others.
+"""TextArena: text games by name, for one player or several; the agent has one seat, opponents have the others.
 
 A task is a seat and a seed. The score is the outcome for the agent's seat, scaled to 0 to 1.
 """
@@ -105,7 +105,7 @@ class TextArena(Env):
     # --- playing ---
 
     def reset(self, task: str, seed: int) -> Observation:
-        """The task decides everything but the moves: who sits where, against whom, and all chance."""
+        """The task decides everything but the moves: who sits where, against whom, and all randomness."""
         self._seat, number = self._find(task)
         self._dice, self._rng = Dice(f"{task} game"), Random(f"{task} opponent")
         self._opponent = self._opponents[number % len(self._opponents)]
@@ -117,7 +117,7 @@ class TextArena(Env):
         return self._observe(self._table)
 
     def step(self, action: str) -> Step:
-        """Move for the player whose turn it is: the agent, or one whom a model of the run plays."""
+        """Move for the player whose turn it is: the agent, or one played by a model of the run."""
         if self._table is None:
             raise EpisodeOver("textarena has no episode under way: reset it first")
         table = self._table
@@ -140,7 +140,7 @@ class TextArena(Env):
         )
 
     def _play_programs(self, table: Table) -> None:
-        """Let opponents move until the agent is to, or one whom the run plays."""
+        """Let opponents move until it is the turn of the agent, or of one that the run plays."""
         while not table.state.done and (player := table.state.current_player_id) != self._seat:
             if isinstance(self._opponent, SeatModel):
                 return
@@ -155,7 +155,7 @@ class TextArena(Env):
             table.outer.step(action)
 
     def _listen(self, table: Table, player: int) -> list[tuple[int, str, Any]]:
-        """Take what a player is told since it was last asked."""
+        """Take what a player has been told since it was last asked."""
         messages: list[tuple[int, str, Any]] = table.state.observations.get(player, [])
         table.state.observations[player] = []
         self._said[player] = "\n".join((self._said.get(player, ""), *(text for _, text, _ in messages)))
@@ -180,7 +180,7 @@ class TextArena(Env):
         return min(1.0, max(0.0, earned if self._players == 1 else (earned + 1) / 2))
 
     def _observe(self, table: Table) -> Observation:
-        """What the player sees whose turn it is; at the end the agent."""
+        """What the player whose turn it is sees; at the end, the agent."""
         if table.state.done:
             return Observation(text=f"{self._hear(table, self._seat)}\n{self._reason(table)}".strip())
         player, read = table.state.current_player_id, POSITIONS.get(type(table.game).__name__)
@@ -223,7 +223,7 @@ class TextArena(Env):
         return rng.choice(moves) if moves else None
 
     def corpus(self) -> Iterator[str]:
-        """The prompt, and what is said in some games by chance, with a move that is none."""
+        """The prompt, and what is said in some random games, with an invalid move."""
         yield self.spec.prompt
         for task, rng in ((task, Random(task)) for task in self.tasks("train")[:20]):
             yield self.reset(task, 0).text
@@ -234,6 +234,6 @@ class TextArena(Env):
 
 
 def _latest_board(messages: list[tuple[int, str, Any]]) -> list[tuple[int, str, Any]]:
-    """Of several pictures of the board only the newest is told."""
+    """Of several pictures of the board, only the newest is shown."""
     boards = [at for at, (_, _, kind) in enumerate(messages) if kind.name == "GAME_BOARD"]
     return [message for at, message in enumerate(messages) if at not in boards[:-1]]

@@ -54,7 +54,7 @@ class Table:
 
 
 def set_up(name: str, kwargs: Mapping[str, Any], players: int, seed: int, dice: Dice) -> Table:
-    """Begin a game; its chance is that of the dice."""
+    """Begin a game; its randomness is that of the dice."""
     family_of(name)
     with dice.thrown():
         outer = game = textarena.make(name, **kwargs)

@@ -31,7 +31,7 @@ def _cells(num: int) -> Callable[[Any], Iterable[str]]:
 
 
 def _squares(game: Any) -> Iterable[str]:
-    """Moves of a pawn on a board of lettered columns: one row up or down, straight or aslant."""
+    """Moves of a pawn on a board of lettered columns: one row up or down, straight or diagonal."""
     size = game.board_size
     for column, row, across, along in product(range(size), range(1, size + 1), (-1, 0, 1), (-1, 1)):
         if 0 <= column + across < size and 1 <= row + along <= size:
@@ -67,7 +67,7 @@ def legal_moves(table: Table, said: str) -> tuple[str, ...]:
 
 
 def try_move(table: Table, move: str) -> Table | None:
-    """A copy of the game after a move, with chance that is not the game's; None if the move is refused."""
+    """A copy of the game after a move, with randomness that is not the game's; None if the move is refused."""
     outer = deepcopy(table.outer)
     game = outer
     while hasattr(game, "env"):
@@ -77,13 +77,13 @@ def try_move(table: Table, move: str) -> Table | None:
     try:
         with Dice("trial").thrown():
             outer.step(move)
-    except Exception:  # what makes a game fail is no move
+    except Exception:  # what makes a game fail is not a move
         return None
     return None if is_refused(copy.state, player) else copy
 
 
 def is_refused(state: Any, player: int) -> bool:
-    """Whether the player's last action was no move."""
+    """Whether the player's last action was not a move."""
     if state.game_info.get(player, {}).get("invalid_move"):
         return True
     return not state.done and state.current_player_id == player and getattr(state, "error_count", 0) > 0

@@ -30,7 +30,7 @@ Opponent: TypeAlias = Callable[[Table, str, Random], str]
 
 
 def make_opponent(option: OpponentOption) -> Opponent | SeatModel:
-    """Make what gives the moves; of a model of the run only its name, for the run asks it."""
+    """Make what gives the moves; for a model of the run only its name, as the run asks it."""
     if isinstance(option, str):
         return PROGRAMS[option] if option in PROGRAMS else SeatModel(option)
     return Model(url=option["url"], name=option["model"], key=_read_key(option.get("key_variable")))
@@ -50,7 +50,7 @@ def name_of(option: OpponentOption) -> str:
 
 
 def noise(table: Table, said: str, rng: Random) -> str:
-    """A move by chance."""
+    """A random move."""
     moves = legal_moves(table, said)
     if not moves:
         raise EnvFault(f"{type(table.game).__name__}: no move could be found for an opponent")

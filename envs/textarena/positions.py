@@ -16,7 +16,7 @@ _LATER = 0.99
 
 
 class Position(Protocol):
-    """A position of a game for two, seen by who is to move; equal ones are equal."""
+    """A position of a game for two, seen by the player to move; equal ones are equal."""
 
     @property
     def moves(self) -> tuple[str, ...]: ...
@@ -36,7 +36,7 @@ def best_moves(position: Position) -> tuple[str, ...]:
 
 
 def _value(position: Position, ahead: int, low: float, high: float) -> float:
-    """Worth of a position for who is to move: from -1, lost, to 1."""
+    """Value of a position for the player to move: from -1, lost, to 1."""
     if isinstance(position, Nim | TicTacToe):
         return _whole_value(position)
     if position.lost:

@@ -1,4 +1,4 @@
-"""Text to action, strictly: what is not one of the three commands is `MalformedCraft`, with the reason.
+"""Text to action, strictly: a text that is not one of the three commands gives `MalformedCraft`, with the reason.
 
     get 2 oak
     craft 1 oak rod using 2 oak, 1 tin

@@ -157,7 +157,7 @@ class TextCraft(Env):
         return tuple(plan(self._draw(task, seed), self._find(task).item, {}))
 
     def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...]:
-        """Items crafted on the way that are goals of training; the crafting commands shown stay as they are."""
+        """Items crafted on the way that are training goals; the crafting commands shown stay as they are."""
         if self._find(task).held_out:
             return ()
         self.reset(task, seed)

@@ -1,7 +1,7 @@
 """Write the frozen worlds: `python -m agym.envs.textcraft.generate` makes `data/small.txt` and `data/full.txt`.
 
-Both are functions of what is written here and in `data/full.patterns`, free of chance. What is held out for the test
-split is never part of another recipe, so no training episode needs it on the way:
+Both are functions of what is written here and in `data/full.patterns`, without randomness. What is held out for the
+test split is never part of another recipe, so no training episode needs it on the way:
 
 - small: the goals are 64 materials x 16 forms; a form fixes the depth. An eighth of each form's and each material's is
   held out. There are no recipes in the file: `drawn.py` draws them for each episode.

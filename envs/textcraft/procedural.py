@@ -5,7 +5,7 @@ must be read off the crafting commands: no episode tells anything about another.
 words but these, and for a quick look at whether an agent reads or remembers.
 
 What is held out is never asked for outside of the test split, nor needed on the way to anything, in either split. Its
-command may stand among those that are of no use, so that a held-out name is new to the agent's hand, not to its eye.
+command may be among the useless ones, so that the agent may have seen a held-out name, but never used it.
 
 The goals come from a frozen file with lines such as `train 2 oak gear`.
 """

@@ -1,4 +1,4 @@
-"""How the world speaks: one phrase book for large models, one with as few words as will do for tiny ones."""
+"""How the world speaks: one phrase book for large models, one with as few words as possible for tiny ones."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Games: made by TextWorld's generator from a seed, or read from a file that it has written.
 
-What TextWorld compiles games with, and plays Z-machine files with, is left alone: a game is played by its rules here.
+What TextWorld compiles games with, and plays Z-machine files with, is not used: a game is played by its rules here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import EnvFault
 
-# TextWorld imports its interpreter of Z-machine files, which wants a compiler and spaCy; nothing here plays such files
+# TextWorld imports its interpreter of Z-machine files, which needs a compiler and spaCy; nothing here plays such files
 if "jericho" not in sys.modules and find_spec("jericho") is None:
     sys.modules["jericho"] = ModuleType("jericho")
     for _name in ("UnsupportedGameWarning", "TruncatedInputActionWarning"):

@@ -1,4 +1,4 @@
-"""A game's state in words: the room, its exits and what is in it, and what is carried. Nothing hidden is told.
+"""A game's state in words: the room, its exits and what is in it, and what is carried. Nothing hidden is shown.
 
 You are in the kitchen.
 Exits: north; east, by wooden door (closed).

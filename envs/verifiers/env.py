@@ -27,7 +27,7 @@ SPEC = EnvSpec(
     version="1",
     summary="environment packages of the verifiers ecosystem",
     splits=("train", "test"),
-    runs=Runs.THREAD,  # calls wait: nobody else should wait with them
+    runs=Runs.THREAD,  # calls block: nobody else should wait for them
     free_text=True,
 )
 
@@ -79,7 +79,8 @@ class Verifiers(Env):
         return {**passed, "PYTHONHASHSEED": "0", "PYTHONUTF8": "1", **self._judge()}
 
     def _judge(self) -> dict[str, str]:
-        """What the clients that judged rubrics make read by themselves: OpenAI's, and the judges of the 0.4 line."""
+        """Variables that the clients made by judged rubrics read themselves: OpenAI's, and those of the 0.4 line's
+        judges."""
         judge = self._options.judge
         if not judge:
             return {}
@@ -110,7 +111,7 @@ class Verifiers(Env):
         return split, number
 
     def describe(self) -> EnvSpec:
-        """With the environment's system prompt, tools and limit of turns."""
+        """The spec with the environment's system prompt, tools and limit of turns."""
         self._enter()
         tools = tuple(ToolSchema(**tool) for tool in self._facts["tools"])
         usable = tools if all(TOOL_NAME.fullmatch(tool.name) for tool in tools) else ()

@@ -1,6 +1,6 @@
 """The process that an environment of the verifiers ecosystem runs in: requests and answers in lines of JSON.
 
-Episodes side by side with the same options share one, for its import alone takes seconds and hundreds of megabytes.
+Concurrent episodes with the same options share one, as its import alone takes seconds and hundreds of megabytes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Text to action, strictly: what is no action is `Malformed`, with the reason.
+"""Text to action, strictly: a text that is no action gives `Malformed`, with the reason.
 
     click [18]
     type [7] [red shoes] [1]
     scroll [down]
 
-Every argument stands in brackets. A place is the number of an element, or a point of the page's window, `[40,25]`.
+Every argument is in brackets. A place is the number of an element, or a point of the page's window, `[40,25]`.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Surfer:
         browser = self._seat()
         try:
             self._visit = browser.run(Visit.begin(browser.process, scene), _CALL_S)
-        except EnvFault:  # its driver may be gone, of which nothing tells
+        except EnvFault:  # its driver may be gone, which nothing reports
             self._room.shut(browser)
             self._leave(browser)
             raise

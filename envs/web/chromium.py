@@ -50,7 +50,7 @@ def find_executable() -> str:
 
 
 def _only(hosts: Sequence[str], at: str) -> str:
-    """No name leads anywhere, and no address either, but those of the hosts; of a machine no port but theirs."""
+    """No name or address leads anywhere except those of the hosts; on a machine, no port but theirs."""
     led = ((name, at or name) for host in sorted(set(hosts)) for name in ((host,) if at else _with_port(host)))
     return ", ".join((*(f"MAP {name} {to}" for name, to in led), "MAP * ~NOTFOUND"))
 
@@ -193,7 +193,7 @@ _ROOMS_LOCK = Lock()
 
 
 def room(hosts: Sequence[str], at: str = "") -> Room:
-    """The one for these hosts, shared as long as anybody holds it. They are where their names lead, or all at one
+    """The one for these hosts, shared as long as anybody holds it. They are where their names resolve to, or all at one
     address."""
     key = (tuple(sorted(set(hosts))), at)
     with _ROOMS_LOCK:

@@ -6,7 +6,7 @@ __all__ = ["CHOOSE", "FIND_POINT", "FRAMES", "MAKE_READY", "SCROLL", "write_open
 
 
 def write_opening(seed: int) -> str:
-    """Script that seeds chance and stops animations."""
+    """Script that seeds randomness and stops animations."""
     return _OPENING.replace("SEED", str(seed % 0xFFFFFFFF + 1))
 
 

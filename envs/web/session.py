@@ -175,7 +175,7 @@ class Visit:
                 await leaf.close()
                 return
             tab = await Tab.on(leaf, self.scene.window)
-        except Error:  # closed again before it was there
+        except Error:  # closed again before it was ready
             return
         finally:
             for other in self.tabs:
@@ -184,7 +184,7 @@ class Visit:
         leaf.on("close", lambda _: self._left(tab))
         self.tabs.append(tab)
         self.here = len(self.tabs) - 1
-        with suppress(Error):  # what it asked for before it was here, nothing tells of but this
+        with suppress(Error):  # only this reports what it requested before it was here
             await leaf.wait_for_load_state("load", timeout=1000 * _SETTLE_S)
 
     def _left(self, tab: Tab) -> None:

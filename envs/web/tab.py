@@ -90,7 +90,7 @@ class Tab:
         self._busy.discard(request)
         self._changed.set()
 
-    # The driver tells of a request when the fence has been asked about it, which may be frames after it was made; what
+    # The driver reports a request once the fence has been asked about it, which may be frames after it was made; what
     # follows comes in one order with the answers of scripts.
 
     def _fetch(self, event: Mapping[str, Any]) -> None:
@@ -109,7 +109,7 @@ class Tab:
         self._changed.set()
 
     def _leaves(self, event: Mapping[str, Any]) -> None:
-        # a new tab's navigation is told of in the tab that opens it
+        # a new tab's navigation is reported in the tab that opens it
         if event.get("disposition", "currentTab") == "currentTab":
             self._busy.add(event["frameId"])
 
@@ -117,7 +117,7 @@ class Tab:
         self._busy.discard(event["frameId"])
         self._carries_out(event)
 
-    # A plan is over when the browser is asked to navigate; until it begins to, the request alone tells of it.
+    # A plan is over when the browser is asked to navigate; until it begins to, only the request reports it.
 
     def _plans(self, event: Mapping[str, Any]) -> None:
         self._busy.add(("planned", event["frameId"]))
@@ -159,7 +159,7 @@ class Tab:
             world = await self._world()
             evaluated = self.send("Runtime.evaluate", {"contextId": world, "expression": FRAMES, "awaitPromise": True})
             await asyncio.wait_for(evaluated, _FRAMES_S)
-        except TimeoutError:  # a page that draws nothing is waited for no longer
+        except TimeoutError:  # a page that draws nothing is not waited for any longer
             return True
         except Error:
             return False

@@ -190,7 +190,7 @@ def _count_kept(texts: Sequence[str], tokens: int) -> int:
 
 
 def estimate_tokens(line: str) -> int:
-    """Estimate how many tokens a language model's tokenizer makes of a line, rather too many than too few."""
+    """Estimate how many tokens a language model's tokenizer makes of a line, too many rather than too few."""
     return 1 + len(re.findall(r"[^\W_]{1,4}|[^\w\s]|_", line))
 
 
@@ -270,7 +270,7 @@ def _join(things: Sequence[_Thing], accessible: Sequence[Mapping[str, Any]]) -> 
     by_backend = {thing.backend: thing for thing in things}
     for node in accessible:
         thing = by_backend.get(node.get("backendDOMNodeId", 0))
-        # a text has, beside its own node, one for each of its lines
+        # a text has, besides its own node, one for each of its lines
         if thing is None or node.get("ignored") or thing.role:
             continue
         thing.role = str(node.get("role", {}).get("value", ""))

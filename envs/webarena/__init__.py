@@ -1,4 +1,4 @@
-"""WebArena's task files against hosts of one's own, the environment; see README.md."""
+"""WebArena's task files against hosts of your own, the environment; see README.md."""
 
 from .env import WebArena, create
 

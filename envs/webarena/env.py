@@ -1,8 +1,8 @@
 """WebArena: its tasks, from its own files, on hosts that a user runs.
 
 The score is 1 where everything holds that the task's check asks for, when the agent stops or has no actions left, and 0
-otherwise; where answers are compared by their sense, that is left to the player's judge. What episodes change on the
-hosts stays changed: putting that back is the business of whoever runs them.
+otherwise; where answers are compared by meaning, that is left to the player's judge. What episodes change on the hosts
+stays changed: restoring it is up to whoever runs them.
 """
 
 from __future__ import annotations

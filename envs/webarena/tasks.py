@@ -35,7 +35,7 @@ _EVERY = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageTarget:
-    """Something that must stand on a page in the end."""
+    """Something that must be on a page in the end."""
 
     url: str
     """Where; `last` is where the agent was, and `func:` says how to find it."""

@@ -1,4 +1,4 @@
-"""Every sentence of the environment but those that its browser says."""
+"""Every sentence of the environment except those of its browser."""
 
 from __future__ import annotations
 

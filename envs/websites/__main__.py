@@ -1,6 +1,6 @@
-"""`python -m agym.envs.websites`: the sites, to be looked at in a browser of one's own.
+"""`python -m agym.envs.websites`: the sites, to look at in your own browser.
 
-What is done there stays until this ends, and all who look share it.
+What is done there stays until this ends, and is shared by all who look.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def _number_tasks() -> Iterator[SiteTask]:
 
 @cache
 def list_drawn() -> Mapping[str, SiteTask]:
-    """Tasks with variants from the data, numbered after those that are written down; one of four is held out."""
+    """Tasks with variants from the data, numbered after those that are written down; one in four is held out."""
     return {task.id: task for task in _draw_tasks()}
 
 

@@ -1,6 +1,6 @@
 """Tasks on sites that are served on this machine, in a real browser.
 
-An episode has all sites for itself, as they are seeded, and nothing that is done there stays. The score is 1 where
+An episode has all sites to itself, as they are seeded, and nothing that is done there stays. The score is 1 where
 everything holds that the task asks for, when the agent stops or has no actions left, and 0 otherwise.
 """
 

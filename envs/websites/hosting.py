@@ -73,7 +73,7 @@ def answer_request(site: WebSite, db: sqlite3.Connection, request: PageRequest) 
         answered = SitePage(template="error.html", values=values, status=wrong.status)
     if isinstance(answered, Redirect):
         return SiteReply(status=303, to=answered.to, user=answered.user)
-    with db:  # what is shared may be messages, which are gone once they were shown
+    with db:  # what is shared may be messages, which are gone once they have been shown
         values = {**site.shared(db, request), **answered.values}
     template = _load_templates(site).get_template(answered.template)
     html = template.render(**values, request=request, user=request.user, today=TODAY, host=host)

@@ -1,4 +1,4 @@
-"""What expressions come to, known and unknown."""
+"""What expressions evaluate to, known and unknown."""
 
 from __future__ import annotations
 

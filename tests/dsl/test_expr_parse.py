@@ -1,4 +1,4 @@
-"""From text to a tree, and every way in which a text is no expression."""
+"""From text to a tree, and every way in which a text is not an expression."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A frozen class is to everybody what the standard library's decorator would have made of it."""
+"""A frozen class behaves just as if the standard library's decorator had made it."""
 
 from __future__ import annotations
 

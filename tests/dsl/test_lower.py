@@ -40,7 +40,7 @@ SHA = "0" * 64
 
 @pytest.fixture
 def plan_of(change: Change, recipe: Recipe, catalog: Catalog) -> Callable[[dict[str, Any]], Plan]:
-    """The plan of the small recipe with changes; proven to be a right one."""
+    """The plan of the small recipe with changes; checked to be a valid one."""
 
     def made(changes: dict[str, Any]) -> Plan:
         changed = change(recipe, changes)

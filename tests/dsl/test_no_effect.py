@@ -1,4 +1,4 @@
-"""Keys without effect: for each key of the tables, a recipe in which it is in vain and one in which it is not."""
+"""Keys without effect: for each key of the tables, a recipe in which it has no effect and one in which it has one."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from .listed import Listed
 
 Changes = dict[str, Any]
 Cases = dict[str, tuple[list[Changes], list[Changes]]]
-"""Key: recipes in which it is in vain, recipes in which it is not."""
+"""Key: recipes in which it has no effect, recipes in which it has one."""
 Check = Callable[[Changes, Sequence[str]], list[str]]
 
 

@@ -1,4 +1,4 @@
-"""Presets: one for each name, each a right and effective part of an algorithm."""
+"""Presets: one for each name, each a valid and effective part of an algorithm."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ VERSIONS = {
     "starpo_s": (2, "96f33a10"),
     "turn_dpo": (2, "533dd2a1"),
 }
-"""By preset, its version and the beginning of a hash of what it sets: who changes the one changes the other."""
+"""By preset, its version and the beginning of a hash of what it sets: change both together."""
 
 
 @each_preset

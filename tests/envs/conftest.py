@@ -41,7 +41,7 @@ def alive(pid: int) -> bool:
 
 @contextmanager
 def started(program: str, temporary: Path) -> Iterator[subprocess.Popen[str]]:
-    """A Python program that is talked with, whose temporary files are where nobody else's are."""
+    """A Python program to talk to, with a folder for temporary files of its own."""
     with subprocess.Popen(
         [sys.executable, "-c", program],
         env={**os.environ, "TMPDIR": str(temporary)},

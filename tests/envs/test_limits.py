@@ -1,4 +1,4 @@
-"""What an environment says too much of: a fault that names the limit, wherever the environment is."""
+"""An environment that says too much: a fault that names the limit, wherever the environment is."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ SERVERS: Mapping[str, Published] = {
         task={"answer": "5", "solution": [call("echo", message="Hello"), call("get-sum", a=2, b=3)]},
     ),
     "memory": Published(
-        # without this variable it remembers beside its own code, for all episodes
+        # without this variable it stores its memory next to its own code, for all episodes
         command=("env", "MEMORY_FILE_PATH={scratch}/memory.jsonl", *by_node("memory")),
         task={
             "check": "'lives in Brook' in result('read_graph')",

@@ -1,4 +1,5 @@
-"""The OpenEnv dialect, spoken and understood: our server, our client, and a server written here after theirs."""
+"""The OpenEnv dialect, spoken and understood: our server, our client, and a server written here on the model of
+theirs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One reader for the options of every environment, and that `env.json` and the dataclass beside it say the same."""
+"""One reader for the options of every environment, and that `env.json` and the dataclass next to it say the same."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def options_of(name: str) -> type[Any]:
 
 
 def kind_of(hint: Any) -> Any:
-    """The type that a value has which is given."""
+    """The type of a value that is given."""
     if get_origin(hint) in (Union, UnionType):
         hint = get_args(hint)[0]
     return get_origin(hint) or hint

@@ -16,7 +16,7 @@ import pytest
 
 from .conftest import alive, started
 
-# What it starts heeds nothing, stands in a session of its own, and has lost its parent.
+# What it starts ignores signals, has a session of its own, and has lost its parent.
 WORK = """
 import os, subprocess, sys, tempfile, time
 from agym.envs.serving.process_guard import run_guarded

@@ -1,4 +1,4 @@
-"""Playing on AgentGym servers: ours, and one that is written here after theirs."""
+"""Playing on AgentGym servers: ours, and one that is written here on the model of theirs."""
 
 from __future__ import annotations
 

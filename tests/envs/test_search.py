@@ -28,7 +28,7 @@ def begun(task: str, **options: Json) -> Search:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    """A corpus of one's own: passages by the line, a text of several pages, and questions about them."""
+    """A user's own corpus: passages line by line, a text of several pages, and questions about them."""
     folder = tmp_path / "corpus"
     folder.mkdir()
     rows = [

@@ -107,7 +107,7 @@ def test_a_fork_bomb_goes_off_nowhere() -> None:
     before = jails()
     Sandbox(wall_s=1.0).run("import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass")
     left = jails() - before
-    for _ in range(300):  # those of tests beside this one come to their end
+    for _ in range(300):  # those of tests that run alongside this one come to their end
         if not left:
             break
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""The shell: its tasks and their solutions, what is shown, and grading that cannot be talked round."""
+"""The shell: its tasks and their solutions, what is shown, and grading that cannot be fooled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster of this machine alone: clients that log how they are called, and steps that run here."""
+"""A cluster of just this machine: clients that log how they are called, and steps that run here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The image file: linted, pinned, and of packages that exist."""
+"""The image file: linted, pinned, and made of packages that exist."""
 
 from __future__ import annotations
 

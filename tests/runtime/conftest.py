@@ -1,7 +1,8 @@
 """A run in miniature, with everything in it but the engines: a table that learns, a world that answers, real workers.
 
 The policy is a table of logits by the third last token, drawn from by each request's own seed and moved along the
-gradient with momentum: what is drawn, in which order it is learnt, and what the optimiser remembers all change numbers.
+gradient with momentum: what is drawn, in which order it is trained on, and what the optimiser remembers all change
+numbers.
 """
 
 from __future__ import annotations
@@ -361,7 +362,7 @@ class TableLearner:
 
 
 def critic_of(learner: TableLearner) -> FakeCritic:
-    """Begins as the policy stands: made at another moment it would say other numbers."""
+    """Begins from the current policy: made at another moment it would say other numbers."""
     return FakeCritic(expected={token: float(row.mean()) for token, row in enumerate(learner.table)})
 
 
@@ -485,7 +486,7 @@ class Run:
         return InlineWorkerGroup(rollout, learner)
 
     def watched(self) -> list[str]:
-        """Runs, and tells what the crew was asked for."""
+        """Runs, and returns what the crew was asked for."""
         calls: list[str] = []
         self.around = lambda workers: Mortal(workers, self.root, range(0), calls)
         self.go()
@@ -618,7 +619,7 @@ class Mortal:
             result = await function(*args, **kwargs)
             at = len(self.calls)
             if at in self.deaths and not grave_of(self.root, at).exists():
-                # what was just done is done by half: its result never arrives
+                # what was just done is half done: its result never arrives
                 shutil.copytree(self.root, grave_of(self.root, at), ignore=shutil.ignore_patterns(".lock"))
                 if at == self.deaths[-1]:
                     raise Killed
@@ -667,7 +668,7 @@ def table_sampler() -> type[TableSampler]:
 
 
 class _Judge(BaseHTTPRequestHandler):
-    """Prefers whoever speaks of more 'wrong' answers less."""
+    """Prefers whoever speaks less of 'wrong' answers."""
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))

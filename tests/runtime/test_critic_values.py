@@ -317,7 +317,7 @@ MOVING = (
 
 
 class Faulty(FakeCritic):
-    """Now and then an update of it is not a number, by what is learnt from as with a real one."""
+    """Now and then an update of it is not a number, depending on what is trained on, as with a real one."""
 
     def update(self, sequences: Sequence[TrainSequence], settings: ValueSettings) -> ValueMetrics:
         if sum(int(each.ids.sum()) for each in sequences) % 5 == 0:

@@ -1,4 +1,4 @@
-"""Episodes in several views and attempts: what is seen, sampled and learnt, token by token."""
+"""Episodes in several views and attempts: what is seen, sampled and trained on, token by token."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def played(speaker: Speaker, env: Any, agent: Agent | None = None, *, check: boo
 
 
 def exact(episode: Episode, requests: Sequence[SampleRequest]) -> None:
-    """Every reply is where it was sampled, after just what it was sampled after, and is learnt once."""
+    """Every reply is where it was sampled, after just what it was sampled after, and is trained on once."""
     spoken = [turn for turn in episode.turns if turn.end > turn.start]
     assert len(spoken) == len(requests)
     marked = [np.zeros(len(segment.ids), np.bool_) for segment in episode.segments]
@@ -233,7 +233,7 @@ def test_an_action_that_was_cut_off_is_not_done_and_the_agent_is_told(tokenizer:
     assert [turn.observation == CUT for turn in episode.turns] == [False, True, False]
     assert [turn.action is None for turn in episode.turns] == [False, True, False]
     assert CUT in prompt_texts(style)
-    # what was drawn is learnt, the end that was not drawn is given
+    # what was drawn is trained on, the end that was not drawn is given
     assert episode.segments[0].ids[episode.turns[1].end] == speaker.requests[0].sampling.stop_ids[0]
     assert not episode.segments[0].sampled[episode.turns[1].end]
 
@@ -365,7 +365,7 @@ def test_a_plan_that_is_out_of_sight_is_told_again(tokenizer: Any, echo: Any) ->
 
 
 def learns(number: int, prompt: str) -> str:
-    """Right once it has been told what it learnt."""
+    """Right once it has been told what it learned."""
     if LEARN in prompt.rpartition("<|user|>")[2]:
         return f"lesson {number}"
     return prompt.rpartition("say ")[2][0] if LESSONS in prompt else never_right(number, prompt)

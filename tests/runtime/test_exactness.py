@@ -1,4 +1,4 @@
-"""What is learnt is what was sampled, whatever a chat template does to it; and where it is not, the run stops."""
+"""What is trained on is what was sampled, whatever a chat template does to it; and where it is not, the run stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What goes wrong around a run: it goes on, or ends with one message and a folder to resume. Nothing is learnt wrongly.
+"""What goes wrong around a run: it goes on, or ends with one message and a folder to resume. Nothing wrong is trained
+on.
 
 Environments are asked over real HTTP, in a process of their own; the engines are small and quick.
 """

@@ -1,4 +1,4 @@
-"""Which groups, episodes and turns are learnt from."""
+"""Which groups, episodes and turns are trained on."""
 
 from __future__ import annotations
 

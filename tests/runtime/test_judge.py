@@ -137,7 +137,7 @@ def bench() -> Iterator[NewBench]:
 
 
 def always(*said: Said) -> Speaker:
-    """One after the other, the last one for ever."""
+    """One after the other, the last one forever."""
     left = list(said)
     return lambda body: left.pop(0) if len(left) > 1 else left[0]
 

@@ -158,7 +158,7 @@ def model(seed: int) -> torch.Tensor:
 
 
 def logprobs(weights: torch.Tensor, sequence: TrainSequence) -> torch.Tensor:
-    """Of the learnt tokens."""
+    """Of the trained tokens."""
     at = np.flatnonzero(sequence.loss_mask)
     ids = torch.from_numpy(sequence.ids.astype(np.int64))
     rows = (weights[0, ids[at - 1]] + weights[1, ids[at - 2]]).log_softmax(-1)
@@ -186,7 +186,7 @@ def directly(pairs: Sequence[Pair], start: torch.Tensor, settings: Preference) -
 
 
 def found(sides: Sequence[Response], weights: torch.Tensor) -> dict[Response, float]:
-    """As a learner tells: 0 where nothing is learnt."""
+    """As a learner returns them: 0 where nothing is trained."""
     values = []
     for side in sides:
         for sequence in side.sequences:

@@ -531,7 +531,7 @@ def test_what_one_rank_raises_while_the_others_finish_is_raised() -> None:
 
 
 class Waiting(Rank):
-    """A rank that waits for another for ever."""
+    """A rank that waits for another forever."""
 
     async def do(self, *_: Any, **__: Any) -> Any:
         await asyncio.Event().wait()

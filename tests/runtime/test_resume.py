@@ -24,7 +24,7 @@ MOVING = (
 
 
 def nan_now_and_then(number: int, sequences: Any) -> UpdateFault | None:
-    """By what is learnt from, as a real one; never by how often this process was started."""
+    """Depends on what is trained on, as a real one does; never on how often this process was started."""
     return UpdateFault.NAN if sum(int(each.ids.sum()) for each in sequences) % 4 == 0 else None
 
 

@@ -164,7 +164,7 @@ def test_a_reply_without_an_action_costs_at_its_own_turn() -> None:
 
 @pytest.mark.parametrize(("length", "taken_off"), [(4, 0.0), (10, 0.0), (15, 0.5), (20, 1.0), (30, 1.0)])
 def test_the_penalty_rises_towards_the_budget(length: int, taken_off: float) -> None:
-    # used are the prompt, the turn and the observation after it: 6 tokens beside the sampled ones
+    # used are the prompt, the turn and the observation after it: 6 tokens besides the sampled ones
     found = scored(played(length, score=1.0), context_tokens=26, overlong=Overlong(buffer=10, penalty=2.0))
     assert found.outcome == pytest.approx(1.0 - 2.0 * taken_off)
 

@@ -1,4 +1,4 @@
-"""The run folder: begun, locked, written whole or not at all, mended after a kill."""
+"""The run folder: begun, locked, written whole or not at all, repaired after a kill."""
 
 from __future__ import annotations
 

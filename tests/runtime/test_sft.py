@@ -1,4 +1,4 @@
-"""Demonstrations: by experts, from files, from recorded episodes; what is learnt of them and what is not."""
+"""Demonstrations: by experts, from files, from recorded episodes; what of them is trained on and what is not."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def shown(demonstrator: Demonstrator, env: Callable[[], Any], limits: EpisodeLim
 
 
 def learnt(episode: Episode) -> list[list[int]]:
-    """Runs of tokens that are learnt."""
+    """Runs of trained tokens."""
     (segment,) = episode.segments
     edges = np.flatnonzero(np.diff(segment.sampled, prepend=False, append=False))
     return [segment.ids[a:b].tolist() for a, b in zip(edges[::2], edges[1::2], strict=True)]
@@ -553,7 +553,7 @@ def test_relay_learns_all_goals_that_were_reached_and_none_that_the_recipe_does_
 ) -> None:
     run = new_run(text=RELAY, clients={"echo": InlineEnv(knowing)})
     assert run.go().kind is OutcomeKind.FINISHED
-    # five of its own; all but task 1 did task 1 too, all but task 2 did task 2; what is held out is not told
+    # five of its own; all but task 1 did task 1 too, all but task 2 did task 2; what is held out is not reported
     assert run.steps()[0]["data/demonstrations"] == 5 + 4 + 4
     chosen = new_run(
         "environments.echo.tasks.train={ids: [train-0, train-1]}", text=RELAY, clients={"echo": InlineEnv(knowing)}

@@ -1,4 +1,4 @@
-"""Sampling ahead of learning: which weights play which batch, what is learnt from it, and that no clock decides it."""
+"""Sampling ahead of learning: which weights play which batch, what is trained on, and that no clock decides it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Every tiny recipe's first stage up to its first update: a model made of what its environments say, and demonstrations
-of its own experts in the words of that model. No engine is needed for that, and what is wrong here no run survives.
+of its own experts in the words of that model. No engine is needed for that, and no run survives what is wrong here.
 """
 
 from __future__ import annotations

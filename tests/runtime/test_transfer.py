@@ -1,4 +1,4 @@
-"""Weights on their way between processes: what crosses, in which buckets, and what a broken way comes to."""
+"""Weights on their way between processes: what crosses, in which buckets, and what happens when the way is broken."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PROBE = Probe(sequences=[(1, 2)], logprobs=[np.zeros(1, np.float32)], limits=Pro
 
 
 def crossed(parcel: Any) -> tuple[Any, list[Any]]:
-    """As shared memory hands it on: buffers beside the pickle, read-only on the other side."""
+    """As shared memory hands it on: buffers next to the pickle, read-only on the other side."""
     buffers: list[pickle.PickleBuffer] = []
     data = pickle.dumps(parcel, protocol=5, buffer_callback=buffers.append)
     views = [memoryview(bytes(buffer.raw())) for buffer in buffers]

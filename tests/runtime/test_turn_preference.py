@@ -84,7 +84,7 @@ def solvable(echo: Any) -> InlineEnv:
 
 
 def turns(sequence: TrainSequence) -> list[np.ndarray]:
-    """Places of each run of learnt tokens."""
+    """Places of each run of trained tokens."""
     places = np.flatnonzero(sequence.loss_mask)
     return np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
 
@@ -147,7 +147,7 @@ def test_the_critic_learns_that_the_better_episode_has_the_larger_mean_over_its_
     for row, at in zip(run.steps(), watched.places("update_ranker"), strict=True):
         (_, (known, _), reference), (_, (asked, _), critic), (_, (lessons, _), _) = watched.calls[at - 2 : at + 1]
         by_ids = {each.ids.tobytes(): found for each, found in zip(known, reference, strict=True)}
-        # each episode is in one pair, and stands beside the other one of it
+        # each episode is in one pair, next to the other one of that pair
         worths = [worth(each, found, by_ids[each.ids.tobytes()]) for each, found in zip(asked, critic, strict=True)]
         margins = [0.3 * (better - worse) for better, worse in zip(worths[::2], worths[1::2], strict=True)]
         losses = [math.log(1 + math.exp(-each)) for each in margins]
@@ -198,7 +198,7 @@ def test_candidates_go_on_from_where_the_turn_was_taken(watch: Any) -> None:
     (requests,) = watched.given("sample_replies")
     assert len({request.seed for request in requests}) == len(requests)
     by_prompt = {request.prompt for request in requests}
-    assert len(requests) % 2 == 0  # two further ones beside the one that was said
+    assert len(requests) % 2 == 0  # two further ones besides the one that was said
     assert watched.given("update")
     for sequences in watched.given("update"):
         for sequence in sequences:

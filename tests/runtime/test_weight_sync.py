@@ -1,4 +1,4 @@
-"""The text that proves a sync, and how a run tells what could not be compared."""
+"""The text that proves a sync, and how a run reports what could not be compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index: what is appended is read, what is another is read anew, nothing is written into a run."""
+"""The index: what is appended is read, what was replaced is read anew, nothing is written into a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Episodes that are played again: the first difference is shown, and there is none where nothing changed."""
+"""Episodes that are replayed: the first difference is shown, and there is none where nothing changed."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class LocalIndex:
         return int(self._searcher.num_docs)
 
     def search(self, query: str, limit: int) -> tuple[Passage, ...]:
-        # a terminal's escapes, half characters: what is no text is no word either
+        # terminal escapes, half characters: what is not text is not a word either
         text = query.encode("utf-8", "ignore").decode("utf-8")
         words = list(dict.fromkeys(self._analyzer.analyze(text)))[:_MAX_TERMS]
         if not words:

@@ -81,7 +81,7 @@ class DenseRetriever:
 
     def search(self, query: str, limit: int) -> tuple[Passage, ...]:
         scores = self._vectors @ self._encode([query])[0]
-        # stable: of equals the first
+        # stable: ties go to the first
         return tuple(self._passages[at] for at in np.argsort(-scores, kind="stable")[:limit])
 
     def rest(self, passage: Passage) -> tuple[Passage, ...]:

@@ -1,6 +1,7 @@
-"""Folders of tasks that others wrote, for terminal-bench, Harbor or in the manner of SWE-bench.
+"""Folders of tasks that others wrote, for terminal-bench, Harbor or in the style of SWE-bench.
 
-`read_folder` -> tasks by id, and why others are left out. Of a task's image only what is copied into it is made here.
+`read_folder` -> tasks by id, and why others are left out. Of a task's image, only what is copied into it is reproduced
+here.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Three forms, told apart by their files:
 
 - terminal-bench: `task.yaml`, `Dockerfile`, `tests/`, `solution.sh`
 - Harbor, terminal-bench 2: `task.toml`, `instruction.md`, `environment/Dockerfile`, `tests/`, `solution/solve.sh`
-- in the manner of SWE-bench: `instance.json`, one row of such a data set, and `repo/`, the repository before the patch
+- in the style of SWE-bench: `instance.json`, one row of such a data set, and `repo/`, the repository before the patch
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class TaskFolder:
 
 
 def read_folder(folder: Path) -> TaskFolder:
-    """All tasks of a folder: its own `train` and `test`, or each fifth, by name, held out."""
+    """All tasks of a folder: its own `train` and `test`, or every fifth, by name, held out."""
     left_out = dict[str, str]()
     halves = [folder / name for name in ("train", "test")]
     if any(half.is_dir() for half in halves):

@@ -1,4 +1,4 @@
-"""Tests of a repository, in the manner of SWE-bench: those of the start, patched, whatever the agent did to them."""
+"""Tests of a repository, in the style of SWE-bench: those of the start, patched, whatever the agent did to them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make_check(tests: Sequence[str], test_patch: str, solution: str, files: Mapp
         f"find . ! -path './.git/*' '(' {' -o '.join(f'-name {each}' for each in _STEERS)} ')' -delete",
         "xargs -0 -a /tests/.names rm -rf --",
         *(["cp -r /tests/before/. ."] if kept else []),
-        # no repository is looked for: the agent may have made one of its folder in which the patch goes nowhere
+        # no repository is looked for: the agent may have made its folder one, in which the patch goes nowhere
         *([f"GIT_DIR=/nonexistent git apply --whitespace=nowarn /tests/{_PATCH}"] if test_patch.strip() else []),
         RUN,
     ]

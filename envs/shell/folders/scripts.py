@@ -1,6 +1,6 @@
-"""Scripts that run the tests of a task: which tests they run, where they do nothing else of account.
+"""Scripts that run the tests of a task: which tests they run, where they do nothing else that matters.
 
-Tests are run here without their script. So each of its lines must be of a kind that makes no difference, but for one
+Tests are run here without their script. So each of its lines must be of a kind that makes no difference, except one
 that calls pytest.
 """
 
@@ -114,7 +114,7 @@ def _check_packages(names: Sequence[str], is_there: Callable[[str], bool] = _is_
 
 
 def _read_call(name: str, line: str, command: str) -> list[str]:
-    """The targets of a call of pytest; its options must be such that change nothing."""
+    """The targets of a call of pytest; its options must be ones that change nothing."""
     odd = NeedsImage(f"{name} does more than run pytest on its tests: {line[:60]}")
     try:
         words = shlex.split(command)

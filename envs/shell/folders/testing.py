@@ -64,8 +64,8 @@ def write_runner(arguments: Sequence[str], path: Sequence[str] = ()) -> Mapping[
 
 
 def check_imports(name: str, code: bytes, near: Collection[str], *, whole: bool = True) -> None:
-    """A test that cannot be imported would fail whatever the agent did. Where it is not the `whole` that is run, only
-    what is imported in any case is looked at."""
+    """A test that cannot be imported would fail whatever the agent did. Where the `whole` is not run, only what is
+    imported in any case is looked at."""
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -105,7 +105,7 @@ def _leave_host(config: Mapping[str, Any], left: int, mapped: int) -> None:
     os.close(mapped)
     os.setresgid(_AGENT, _AGENT, _AGENT)
     os.setresuid(_AGENT, _AGENT, _AGENT)
-    libc.prctl(_DEATH_SIGNAL, signal.SIGKILL)  # forgotten when the user changes
+    libc.prctl(_DEATH_SIGNAL, signal.SIGKILL)  # reset when the user changes
     first = os.fork()
     if first == 0:
         _guarded(lambda: _be_first(config, sources))

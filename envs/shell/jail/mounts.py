@@ -28,7 +28,7 @@ _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 
 
 def open_sources(config: Mapping[str, Any]) -> dict[str, int]:
-    """Detached copies of all that is shown inside, by where."""
+    """Detached copies of all that is shown inside, by where it is shown."""
     mount("none", "/", None, _REC | _PRIVATE)
     devices = {f"/dev/{name}": f"dev/{name}" for name in _DEVICES}
     shown = {**config["binds"], **devices}
@@ -54,7 +54,7 @@ def build_root(config: Mapping[str, Any], sources: Mapping[str, int]) -> None:
     _write_files(config["files"])
     for name, target in {**config["links"], **{f"dev/{name}": target for name, target in _LINKS.items()}}.items():
         os.symlink(target, name)
-    # of other processes nothing is seen, and of the kernel nothing but one's own processes
+    # other processes are hidden, and so is everything of the kernel but one's own processes
     mount("proc", "proc", "proc", _NOSUID | _NODEV | _NOEXEC, "subset=pid")
     set_mount_flags("proc", 1)
     _mount_scratch(config["scratch"], config["scratch_bytes"], config["scratch_files"])

@@ -1,4 +1,4 @@
-"""Tasks of finding: where a thing is, how often it is there; the answer goes into a file."""
+"""Tasks of finding: where a thing is, how often it occurs; the answer goes into a file."""
 
 from __future__ import annotations
 

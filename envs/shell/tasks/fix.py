@@ -1,4 +1,4 @@
-"""Tasks of mending what is broken: a function, a file of settings, an import, a script."""
+"""Tasks of fixing what is broken: a function, a file of settings, an import, a script."""
 
 from __future__ import annotations
 

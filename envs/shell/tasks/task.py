@@ -69,7 +69,7 @@ class ShellTask:
 
 
 class Draw:
-    """Chance and names of one task; training and held-out tasks share no name."""
+    """Randomness and names of one task; training and held-out tasks share no name."""
 
     def __init__(self, seed: str, *, held_out: bool) -> None:
         self.rng = Random(f"shell {seed}")

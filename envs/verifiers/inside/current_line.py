@@ -168,7 +168,7 @@ def _find_error(episode: Any) -> str:
 
 
 def _describe(traces: list[Any]) -> dict[str, Any]:
-    """The mean over the agent's runs in the episode, which are one as a rule."""
+    """The mean over the agent's runs in the episode, of which there is usually one."""
     parts: dict[str, list[float]] = {}
     for trace in traces:
         scores = {name: field(reward, "score") for name, reward in trace.rewards.items()}

@@ -1,6 +1,6 @@
 """A chat endpoint on loopback whose model is our agent: a request becomes an event of its episode, an action the reply.
 
-A request names its episode as its model. That name is as good as a key, for nobody else can know it.
+A request names its episode as its model. That name is as good as a key, as nobody else can know it.
 """
 
 from __future__ import annotations

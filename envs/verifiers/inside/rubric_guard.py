@@ -1,5 +1,5 @@
-"""Notes what a rubric of the 0.1 line swallows: to it a reward function that raises has given 0, also where its judge
-is down. Such an episode was not scored, and is a fault."""
+"""Notes what a rubric of the 0.1 line swallows: it takes a reward function that raises for one that gave 0, even where
+its judge is down. Such an episode was not scored, and is a fault."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _noting() -> Iterator[None]:
 
 def _comes_from_client(error: BaseException | None) -> bool:
     while error is not None:
-        # by name, for a package need not have either
+        # by name, as a package need not have either
         if any(kind.__module__.partition(".")[0] in _CLIENTS for kind in type(error).__mro__):
             return True
         error = error.__cause__ or error.__context__

@@ -108,10 +108,10 @@ async def serve(lines: Any, answers: Any) -> None:
 
 
 def main() -> None:
-    """What the environment prints goes to standard error, for standard output is ours."""
+    """What the environment prints goes to standard error, as standard output is ours."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     try:
         asyncio.run(serve(sys.stdin, answers))
     finally:
-        os._exit(0)  # threads of the environment's own may wait for ever
+        os._exit(0)  # threads of the environment's own may wait forever

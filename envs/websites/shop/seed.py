@@ -1,7 +1,7 @@
 """The shop's data.
 
-What enters: an empty database with the shop's tables, a source of chance, and the tables of words in `data/`. What
-leaves: the database filled, the same for the same source: every sum adds up and nothing lies after the frozen day.
+What enters: an empty database with the shop's tables, a random generator, and the tables of words in `data/`. What
+leaves: the database filled, the same for the same generator: every sum adds up and nothing lies after the frozen day.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write the articles of the wiki of the Tolven Isles: the sentences of `articles.yaml` with figures drawn by chance."""
+"""Write the articles of the wiki of the Tolven Isles: the sentences of `articles.yaml` with figures drawn at random."""
 
 from __future__ import annotations
 

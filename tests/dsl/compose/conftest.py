@@ -64,7 +64,7 @@ Composing = Callable[..., Result]
 
 @pytest.fixture
 def composed() -> Composing:
-    """`composed("...", b="...")`: r.yaml, with b.yaml beside it."""
+    """`composed("...", b="...")`: r.yaml, with b.yaml next to it."""
 
     def run(
         recipe: str, settings: Sequence[str] = (), environ: Mapping[str, str] | None = None, **files: str

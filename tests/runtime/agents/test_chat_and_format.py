@@ -1,4 +1,4 @@
-"""What a model's own template decides: how tools are told of and called, and how it is kept from thinking."""
+"""What a model's own template decides: how tools are presented and called, and how the model is kept from thinking."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CLOSING = PLAIN.replace(
 )
 """Says before a reply that there are no thoughts, and drops it once the reply is past."""
 MARKED = "{{ 'quick' if enable_thinking is defined and not enable_thinking else 'slow' }}" + CLOSING
-"""And tells of it at the top."""
+"""And mentions it at the top."""
 
 
 @pytest.fixture(scope="module")

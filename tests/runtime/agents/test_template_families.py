@@ -312,7 +312,7 @@ def write_talk(path: Path, text: str | None, *calls: dict[str, Any]) -> list[dic
 
 
 def demonstrate(tokenizer: Any, path: Path) -> tuple[Chat, str, list[str]]:
-    """The chat, the text of the conversation and the texts that are learnt."""
+    """The chat, the text of the conversation and the texts that are trained on."""
     chat = Chat(tokenizer)
     demonstrator = Demonstrator(
         chat=chat,

@@ -85,7 +85,7 @@ def learner(model: Path) -> Iterator[Callable[..., object]]:
 
 @pytest.fixture
 def sequences() -> Callable[..., list[TrainSequence]]:
-    """`sequences(seed, count)`: random tokens, of which a third are learnt."""
+    """`sequences(seed, count)`: random tokens, a third of which are trained on."""
 
     def make(seed: int, count: int = 12) -> list[TrainSequence]:
         rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Adapters to begin with that others wrote: what is taken and what is refused, without an engine."""
+"""Adapters to start from that others wrote: what is taken and what is refused, without an engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory that a learner keeps, over rows of ever new lengths."""
+"""Memory that a learner keeps, over rows whose lengths keep changing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LoRA with the real engines: what an adapter adds, what stays as it was, and that the sampler has what was learnt."""
+"""LoRA with the real engines: what an adapter adds, what stays as it was, and that the sampler has what was learned."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class ByHand:
         return self.causal(ids[None]).logits[0, :-1].log_softmax(-1).gather(1, ids[1:, None])[:, 0]
 
     def said(self, sequences: list[TrainSequence]) -> np.ndarray:
-        """As a learner's: nothing where nothing is learnt."""
+        """As a learner's: nothing where nothing is trained."""
         with torch.no_grad():
             each = [np.append(0.0, self.logprobs(sequence)) * sequence.loss_mask for sequence in sequences]
         return np.concatenate(each)

@@ -41,7 +41,7 @@ PROBE = random.Random(3).choices(range(VOCAB), k=100)
 
 
 def whole(ids: Iterable[int]) -> TrainSequence:
-    """A sequence of which all is scored."""
+    """A sequence that is scored as a whole."""
     ids = np.array(list(ids), np.int32)
     loss_mask = np.ones(len(ids), np.bool_)
     loss_mask[0] = False
@@ -485,7 +485,7 @@ def test_engine_that_fails_fails_all_that_is_under_way_and_all_that_follows(samp
 
 
 class SleepyCore:
-    """An engine that keeps a diary; asleep it can do nothing."""
+    """An engine that keeps a log; asleep it can do nothing."""
 
     def __init__(self, settings: SamplerSettings) -> None:
         self.diary: list[str] = []

@@ -1,4 +1,4 @@
-"""vLLM's way of sending weights, but for the wire: a learner's ranks on one side, an engine on the other."""
+"""vLLM's way of sending weights, except for the wire: a learner's ranks on one side, an engine on the other."""
 
 from __future__ import annotations
 

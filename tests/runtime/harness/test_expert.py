@@ -65,7 +65,7 @@ async def calls(task: HarnessTask, client: Any) -> None:
 
 
 def learnt(episode: Episode) -> list[list[int]]:
-    """Runs of tokens that are learnt, of all segments."""
+    """Runs of trained tokens, of all segments."""
     found = []
     for segment in episode.segments:
         edges = np.flatnonzero(np.diff(segment.sampled, prepend=False, append=False))

@@ -1,4 +1,4 @@
-"""Clients that give a request up: what it set going counts all the same, and once."""
+"""Clients that give up a request: what it started counts all the same, and once."""
 
 from __future__ import annotations
 

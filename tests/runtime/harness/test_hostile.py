@@ -1,4 +1,4 @@
-"""Agents that misbehave: a fault each, never trained on as a failure, and nothing of them stays."""
+"""Agents that misbehave: a fault each, never trained on as a failure, and nothing of them is left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process per episode: what it says, what it may not do, and that nothing of it stays."""
+"""A process per episode: what it says, what it may not do, and that nothing of it is left behind."""
 
 from __future__ import annotations
 

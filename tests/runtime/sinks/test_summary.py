@@ -1,4 +1,4 @@
-"""The summary: a run told of by the rows it wrote, whatever happened in between."""
+"""A run's summary, built from the rows it wrote, whatever happened in between."""
 
 from __future__ import annotations
 
