@@ -52,7 +52,7 @@ class Study:
     ways: Sequence[str] = ()
     """Their names, in the recipe's order; the words of their algorithms if not given."""
     rivals: Sequence[tuple[str, str]] = ()
-    """A baseline and who should beat it. Where there are any, nothing is claimed, and nothing held out is measured."""
+    """A baseline and what should beat it. Where there are any, nothing is claimed, and nothing held out is measured."""
     judged: bool = False
     """Whether one of them asks a judge."""
 

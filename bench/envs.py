@@ -37,14 +37,14 @@ CROWDS = (1, 32, 256)
 LARGEST = 1000
 """For light environments."""
 LEASE_S = 10.0
-"""Of a soak's sessions, so that those broken off are gone soon."""
+"""Of a soak's sessions, so that abandoned ones are gone soon."""
 GONE_S = 1.5 * LEASE_S
-"""After which nothing is left of a session that was broken off."""
+"""After which nothing is left of an abandoned session."""
 BROKEN_OFF = 10
 PLAYERS = 16
 """Of a soak, at the same time."""
 MOST = 128
-"""Sessions of a soak at the same time, those broken off that are yet to run out among them."""
+"""Sessions of a soak at the same time, including abandoned ones that are yet to expire."""
 FLOOR = 1500
 TICKS = os.sysconf("SC_CLK_TCK")
 PATIENT = Deadlines(open_s=900.0, step_s=900.0)
@@ -293,7 +293,7 @@ class Look:
 
 
 HEAVY = (attrgetter("processes"), attrgetter("left"))
-"""What a leak would make more of."""
+"""What a leak would increase."""
 LIGHT = (*HEAVY, attrgetter("threads"), attrgetter("files"))
 
 

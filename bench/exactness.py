@@ -181,9 +181,9 @@ class Row:
     learnt: int = 0
     """Tokens that entered an update."""
     reread: int = 0
-    """Replies that decoding and reading again would have changed."""
+    """Replies that decoding and encoding again would have changed."""
     reused: int = 0
-    """Prompt tokens that came out of the cache."""
+    """Prompt tokens that came from the cache."""
     prompts: int = 0
     unlike: int = 0
     """Turns whose tokens are not the engine's, sequences whose tokens or mask are not the episode's."""

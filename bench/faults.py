@@ -124,7 +124,7 @@ def limited(seconds: float) -> Iterator[None]:
 
 
 OWN_NODE = "FAULTS_OWN_NODE"
-"""Variable with the address of the Ray node that the driver stands on."""
+"""Variable with the address of the Ray node that the driver runs on."""
 # Ray makes workers give way to all else, and so to whatever other work there is
 PRIORITY = {"RAY_worker_niceness": "0"}
 
@@ -497,7 +497,7 @@ class Bench:
         self._await(life, grown, "another row")
 
     def _await(self, life: Life, holds: Callable[[], bool], what: str, enough_s: float = float("inf")) -> None:
-        """Wait; for what may no longer come, only as long as is enough."""
+        """Wait; no longer than `enough_s` for what may no longer come."""
         started = time.monotonic()
         while not holds():
             waited = time.monotonic() - started

@@ -38,7 +38,7 @@ __all__ = ["main", "run_part"]
 
 Say = Callable[[Mapping[str, object]], None]
 _LEAST_S = 30.0
-"""Less than this is not worth beginning a part."""
+"""With less time than this, no part is begun."""
 _TAIL = 1500
 """Characters of a failed part's output that are shown."""
 

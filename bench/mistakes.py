@@ -79,7 +79,7 @@ class Mutation:
     meant: str | None = None
     """The word that a suggestion must name; None where there is nothing to suggest."""
     codes: tuple[str, ...] = ()
-    """What may be said of it; anything if empty."""
+    """What may be said about it; anything if empty."""
 
 
 def slips(word: str, known: Sequence[str], kinds: Sequence[str] = tuple(KINDS)) -> Iterator[tuple[str, str]]:

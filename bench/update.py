@@ -40,7 +40,7 @@ from torch import Tensor, nn
 
 _LR = 1e-4
 _ROW_TOKENS = 2048
-"""As in a run on a CPU, and so is the ZeRO stage: one rank has nothing to share out."""
+"""As in a run on a CPU, and so is the ZeRO stage: one rank has nothing to divide."""
 
 
 def main() -> int:

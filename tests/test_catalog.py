@@ -46,7 +46,7 @@ def test_every_environment_of_the_package_is_registered() -> None:
     assert set(catalog().environments.own) >= NAMES  # type: ignore[attr-defined]
 
 
-def test_every_environment_can_be_learnt_from_and_measured_on() -> None:
+def test_every_environment_can_be_trained_on_and_measured_on() -> None:
     for name in NAMES:
         assert {"train", "test"} <= set(catalog().environments[name].splits)
 

@@ -134,7 +134,7 @@ def test_a_folder_that_is_there_is_left_alone(agym: Agym, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("words", [("list", "zzz"), ("check", "zzz"), ("play", "zzz")])
-def test_an_unknown_environment_is_told_of_plugins_and_servers(agym: Agym, words: tuple[str, ...]) -> None:
+def test_an_unknown_environment_is_answered_with_plugins_and_servers(agym: Agym, words: tuple[str, ...]) -> None:
     called = agym("envs", *words)
     assert called.code == 2
     assert all(word in called.err for word in ("installed plugin", "'agym envs new NAME'", "'url:'"))

@@ -152,8 +152,8 @@ def test_a_recipe_that_is_not_there_gives_1_and_the_nearest_name(agym: Agym, tmp
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("form", ["yaml", "json"])
 def test_what_show_prints_is_right_and_gives_the_same_plan(agym: Agym, tmp_path: Path, name: str, form: str) -> None:
-    for beside in (*SHIPPED.rglob("*.txt"), *SHIPPED.rglob("*.py"), *SHIPPED.rglob("*.jinja")):
-        (tmp_path / beside.name).write_text("Give one command.")
+    for file in (*SHIPPED.rglob("*.txt"), *SHIPPED.rglob("*.py"), *SHIPPED.rglob("*.jinja")):
+        (tmp_path / file.name).write_text("Give one command.")
     shown = agym("show", name, "--run", "1", "--format", form)
     assert shown.code == 0
     first = json.loads(

@@ -26,7 +26,7 @@ def client(folder: Path, name: str, code: int = 0) -> None:
     file.chmod(0o755)
 
 
-def test_a_job_file_is_written_beside_the_runs_folder_and_the_command_shown(agym: Agym, tmp_path: Path) -> None:
+def test_a_job_file_is_written_next_to_the_runs_folder_and_the_command_shown(agym: Agym, tmp_path: Path) -> None:
     called = agym("run", "a.yaml", "--on", "slurm")
     assert called.code == 0, called.err
     assert called.out == (

@@ -59,7 +59,7 @@ door: 1 of 1 episodes
 """
 
 
-def test_an_episode_is_printed_turn_by_turn_and_nothing_is_written_beside_it(agym: Agym, run: Path) -> None:
+def test_an_episode_is_printed_turn_by_turn_and_nothing_is_written_next_to_it(agym: Agym, run: Path) -> None:
     for where in ("runs", "runs/door"):
         called = agym("view", where, "--text", "--where", "success")
         assert (called.code, called.out, called.err) == (0, SHOWN, "")

@@ -139,7 +139,7 @@ def _token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("recipe", BROKEN)
-def test_a_broken_recipe_gives_exactly_the_text_beside_it(recipe: str) -> None:
+def test_a_broken_recipe_gives_exactly_the_text_next_to_it(recipe: str) -> None:
     code, out, err = validated(BAD, recipe)
     assert out == expected(BAD, recipe)
     assert err == ""
@@ -236,7 +236,7 @@ def row(mutation: Mutation, each: Diagnostic) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("recipe", RIGHT)
-def test_a_good_recipe_gives_nothing_but_the_warnings_beside_it(recipe: str) -> None:
+def test_a_good_recipe_gives_nothing_but_the_warnings_next_to_it(recipe: str) -> None:
     code, out, err = validated(GOOD, recipe)
     assert warnings(out) == expected(GOOD, recipe)
     assert (code, err) == (0, "")

@@ -95,7 +95,7 @@ def test_every_other_reference_is_refused_for_its_reason(project: Path, referenc
     assert trouble(DiskLibrary(project).read(reference, source(put(project, "child.yaml")))) is expected
 
 
-def test_what_is_missing_knows_what_lies_beside_it(project: Path) -> None:
+def test_what_is_missing_knows_what_lies_next_to_it(project: Path) -> None:
     put(project, "sibling.yaml")
     answer = DiskLibrary(project).read("siblnig", source(put(project, "child.yaml")))
     assert isinstance(answer, Refusal)

@@ -51,7 +51,7 @@ def test_a_circle_of_folders_is_found_with_all_that_belong_to_it() -> None:
     assert circles(arrows(closed)) == [["a.b", "a.c", "a.d"]]
 
 
-def test_a_module_beside_folders_is_a_layer_of_its_own() -> None:
+def test_a_module_next_to_folders_is_a_layer_of_its_own() -> None:
     assert circles(arrows(graph(a__top="from .b.x import f", a__b__x="from ..bottom import g", a__bottom=""))) == []
     assert circles(arrows(graph(a__top="from .b import x", a__b__x="from .. import top"))) == [["a.b", "a.top"]]
 

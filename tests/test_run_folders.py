@@ -203,7 +203,7 @@ def plant_header(header: bytes, length: int) -> Callable[[Path, Path], None]:
 HUGE = b'{"a":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,4000000000000]}}'
 REFUSED: dict[str, Callable[[Path, Path], None]] = {
     "pickle instead of the weights": plant_pickle("model/model.safetensors"),
-    "pickle beside the weights": plant_pickle("model/pytorch_model.bin"),
+    "pickle next to the weights": plant_pickle("model/pytorch_model.bin"),
     "pickle of the tokenizer": plant_pickle("model/vocab.pkl"),
     "pickle as JSON": plant_pickle("model/tokenizer.json"),
     "auto_map": plant_auto_map,

@@ -34,7 +34,7 @@ _QUOTED = 200
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 """Between tries to open a session on a server that has none left."""
 _TOLD = {"metadata", "done", "reward"}
-"""Fields of observations and actions that are about them and not in them."""
+"""Fields that describe observations and actions rather than being part of them."""
 _LATER = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS)
 """Statuses after which a retry may succeed."""
 

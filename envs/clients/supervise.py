@@ -29,7 +29,7 @@ from .client import HttpEnv
 __all__ = ["ServeCommand", "ServerEvent", "ServerProcess", "ServerTrouble", "Watch"]
 
 _LOOKS, _LOOK_S = 300, 0.02
-"""How often, and how far apart, it is looked whether a group that should end has ended."""
+"""How often, and how far apart, to check whether a group that should end has ended."""
 
 _QUOTED = 400
 """Letters of a server's last line that an error quotes: two long paths and what is wrong."""

@@ -56,7 +56,7 @@ _FUNCTIONS: Mapping[str, Callable[[EpisodeFacts], Callable[..., Any]]] = {
 
 _GROUPED = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
-"""No digit is lost to a sign, and what is no number is neither less nor more than any."""
+"""No digit is lost to a sign, and what is not a number is neither less nor more than any."""
 
 
 def read_number(text: str) -> Decimal:

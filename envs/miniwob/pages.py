@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 NUMBERS: Mapping[str, range] = {"train": range(250), "test": range(1000, 1020)}
-"""What chance is seeded with."""
+"""What randomness is seeded with."""
 
 
 @cache

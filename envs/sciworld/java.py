@@ -35,7 +35,7 @@ _CROWDED = 8
 """Simulators in every process before another process is started."""
 _OVERHEAD_MB = 96
 _SIMULATOR_MB = 20
-"""What a simulator takes of the heap, with room to work in."""
+"""What a simulator takes up of the heap, with room to work in."""
 _FLAGS = (
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",  # a file in the folder for temporary ones, left there by a kill

@@ -35,7 +35,7 @@ __all__ = ["FAMILIES", "AgentGym", "AgentGymFamily"]
 _INDEXED_SPLITS = 2
 _SEED = 0
 _BASES = 2**48
-"""Where numbers begin is drawn below it: one that was given out before a restart must name nothing after it."""
+"""The first number is drawn below it: a number that was given out before a restart must name nothing after it."""
 
 
 # --- families ---
@@ -78,7 +78,7 @@ class AgentGymFamily:
     not_begun: Json = None
     """What a reset says that could not be carried out, where that is no error."""
     action: Callable[[str], str] = lambda said: said
-    """What is to be done, out of all that the agent said; most clients have found that out."""
+    """The action, out of all that the agent said; most clients have extracted it."""
 
 
 def _append_actions(observation: Observation) -> str:

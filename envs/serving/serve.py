@@ -40,7 +40,7 @@ __all__ = ["main", "run"]
 _STOP_S = 10
 """How long a graceful stop may take."""
 _WORKERS_SESSIONS = 1_000_000
-"""The process that speaks limits them."""
+"""The process that answers requests limits them."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

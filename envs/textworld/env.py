@@ -39,7 +39,7 @@ _LONGEST_COMMAND = 200
 _MOST_SEEDS = 100_000_000
 """All tries of a seed's game fit the generator's 32 bits."""
 _IDLE = ("look", "inventory", "examine")
-"""What these tell is told with every command."""
+"""What these tell is said with every command."""
 _UNKNOWN = "That is not a command."
 _NOT_NOW = "You cannot do that here and now."
 

@@ -18,6 +18,6 @@ class TextWorldOptions:
     seeds: int = 500
     """Generated games of each split."""
     games: str = ""
-    """Folder with games of one's own, in `train` and `test`, in place of generated ones."""
+    """Folder with games of your own, in `train` and `test`, in place of generated ones."""
     max_steps: int = 50
     """Most commands in one episode, understood or not."""

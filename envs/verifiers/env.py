@@ -34,7 +34,7 @@ SPEC = EnvSpec(
 _LOAD_S = 300.0
 _OVER = "The episode is over."
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "HF_HOME", "SSL_CERT_FILE")
-"""Variables that the process gets of ours: no keys, and nothing that changes how Python runs."""
+"""Our variables that the process gets: no keys, and nothing that changes how Python runs."""
 
 
 def create(options: Mapping[str, Json]) -> Verifiers:

@@ -25,7 +25,7 @@ from ..errors import BadOption, EnvFault, FaultKind
 __all__ = ["Process", "Shared", "shared"]
 
 _START = "import sys; sys.path.insert(0, sys.argv.pop()); import inside.server as it; del sys.path[0]; it.main()"
-"""Only while ours is imported can modules of this folder be found there, for their names are common ones."""
+"""Modules of this folder can only be found there while ours is imported, as their names are common ones."""
 
 _KEPT_LINES, _SHOWN_LINES, _SHOWN = 40, 4, 400
 _PATIENCE_S = 5.0

@@ -29,7 +29,7 @@ INSTALL = "no Chromium was found on this machine; on Debian: apt-get install chr
 _START_S = 60.0
 _STOP_S = 10.0
 _AT_ONCE = BoundedSemaphore(max(8, 4 * (os.cpu_count() or 1)))
-"""Calls of the whole process: of pages all at work at once, none would be there in time."""
+"""Calls of the whole process: if all pages worked at once, none would be there in time."""
 _FLAGS = (
     "--disable-dev-shm-usage",
     "--no-proxy-server",
@@ -60,7 +60,7 @@ def _with_port(host: str) -> tuple[str, ...]:
 
 
 async def unless(lost: asyncio.Event, work: Coroutine[Any, Any, T], fault: str) -> T:
-    """Await work, or raise a fault as soon as what it waits for is lost: the driver could wait for ever."""
+    """Await work, or raise a fault as soon as what it waits for is lost: the driver could wait forever."""
     answer, sign = asyncio.ensure_future(work), asyncio.ensure_future(lost.wait())
     try:
         await asyncio.wait((answer, sign), return_when=asyncio.FIRST_COMPLETED)

@@ -121,4 +121,4 @@ SCROLL = """function (down) {
   element.scrollBy({top: (down ? 0.8 : -0.8) * height, behavior: "instant"});
   return element.scrollTop !== before;
 }"""
-"""Most of a window further; says whether anything moved."""
+"""Scrolls by most of a window; says whether anything moved."""

@@ -52,7 +52,7 @@ EPOCH = 1_700_000_000
 """The time on a page's clock when it stands still, in seconds."""
 _SETTLE_S = 10.0
 _LOAD_S = 60.0
-"""For an episode's first page: on a busy machine it is not to begin with half of it."""
+"""For an episode's first page: on a busy machine it must not begin with half of it."""
 _MOST_TABS = 8
 _SCALES = (1.0, 0.5, 0.25)
 """Of a picture, until it is small enough."""
@@ -71,7 +71,7 @@ class Scene:
     """Longest text of a page."""
     seed: int = 0
     tick_ms: int | None = None
-    """The page's clock stands still but for so much with each action; None lets it run."""
+    """How far the page's clock moves with each action, standing still otherwise; None lets it run."""
     numbers_last: bool = False
     """Whether an element's number follows it. A small model that searches for an element then finds the number right
     after it, and learns this from far fewer demonstrations than with the number in front."""

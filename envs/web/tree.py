@@ -100,7 +100,7 @@ class TreeWindow:
     width: int
     height: int
     strip: frozenset[str] = frozenset()
-    """Elements, by their `id`, that are not the agent's to see."""
+    """Elements, by their `id`, that the agent must not see."""
     whole: bool = False
     """Also what would come into view by scrolling."""
     positions: bool = False
@@ -117,7 +117,7 @@ class PageNode:
     role: str
     name: str
     marks: tuple[str, ...] = ()
-    """What else is to be known: `checked`, `value 'red'`."""
+    """What else there is to know: `checked`, `value 'red'`."""
 
     def __str__(self) -> str:
         name = (f"'{self.name}'",) if self.name else ()

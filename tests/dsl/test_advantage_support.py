@@ -53,7 +53,7 @@ def test_step_groups_compare_within_the_group_only() -> None:
 
 
 @pytest.mark.parametrize("baseline", [Baseline.NONE, Baseline.BATCH_MEAN, Baseline.GREEDY])
-def test_a_groups_spread_is_refused_beside_a_baseline_from_elsewhere(baseline: Baseline) -> None:
+def test_a_groups_spread_is_refused_with_a_baseline_from_elsewhere(baseline: Baseline) -> None:
     assert explain_unsupported(Advantage(baseline=baseline)) == (
         "normalise 'group_std' is the spread around a group's mean and takes baseline "
         f"'group_mean' or 'leave_one_out', not '{baseline}'"

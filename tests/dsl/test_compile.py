@@ -207,11 +207,11 @@ def test_names_are_looked_up_also_where_something_else_is_wrong(catalog: Catalog
     ]
 
 
-def test_names_beside_a_mistake_are_told_in_the_words_of_the_rules(catalog: Catalog) -> None:
+def test_names_next_to_a_mistake_are_told_in_the_words_of_the_rules(catalog: Catalog) -> None:
     text = RIGHT.replace("{web: web}", "{a: wbe}")
     (alone,) = compiled(text, catalog).diagnostics
-    beside = compiled(text + "seed: x\n", catalog).diagnostics
-    assert (alone.message, alone.help) in [(each.message, each.help) for each in beside]
+    together = compiled(text + "seed: x\n", catalog).diagnostics
+    assert (alone.message, alone.help) in [(each.message, each.help) for each in together]
 
 
 @pytest.mark.parametrize(

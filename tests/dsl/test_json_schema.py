@@ -163,10 +163,10 @@ def test_misspellings_at_every_depth_get_the_right_suggestion() -> None:
     wrong: list[tuple[str, tuple[str, ...]]] = []
     total = 0
     for path in KEYS.known:
-        beside = KEYS.children(path[:-1])
+        siblings = KEYS.children(path[:-1])
         if path[-1] == NAME or (path[0] == "schedule" and path[1:] in KEYS.known):
             continue
-        for slip in sorted(misspelt(path[-1]) - set(beside)):
+        for slip in sorted(misspelt(path[-1]) - set(siblings)):
             total += 1
             if f"'{path[-1]}'" not in (KEYS.suggest(slip, path[:-1]).help or ""):
                 wrong.append((slip, path))

@@ -64,7 +64,7 @@ def read(reference: str, base: str = "r.yaml") -> Found | Refusal:
     return LIBRARY.read(reference, Source(base, ""))
 
 
-def test_a_file_is_found_beside_its_recipe_with_and_without_suffix() -> None:
+def test_a_file_is_found_next_to_its_recipe_with_and_without_suffix() -> None:
     assert read("x/b.yaml") == read("x/b") == Found(name="x/b.yaml", key="x/b.yaml", data=b"b: 1")
 
 
@@ -76,7 +76,7 @@ def test_a_shipped_recipe_is_found_by_its_name() -> None:
     assert read("base/grpo-7b") == Found(name="base/grpo-7b", key="base/grpo-7b", data=b"c: 1")
 
 
-def test_a_file_beside_the_recipe_hides_a_shipped_one() -> None:
+def test_a_file_next_to_the_recipe_hides_a_shipped_one() -> None:
     found = read("grpo", "x/b.yaml")
     assert isinstance(found, Found)
     assert found.data == b"mine: 1"

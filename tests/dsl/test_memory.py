@@ -393,7 +393,7 @@ def test_an_engine_of_its_own_takes_its_share() -> None:
     assert sum(items(size, Role.ROLLOUT).values()) == 72 * 10**9
 
 
-def test_an_engine_beside_a_learner_leaves_what_stays() -> None:
+def test_an_engine_next_to_a_learner_leaves_what_stays() -> None:
     size = sizing(SEVEN, zero=3, ranks=8, capacity=80 * 10**9, memory_share=0.9, context_tokens=8192)
     stays = 1_903_904_128 + 11_423_424_768 + 3_807_808_256 + 2_000_000_000 + 1_500_000_000
     assert sum(items(size, Role.ROLLOUT).values()) == 80 * 10**9 - stays

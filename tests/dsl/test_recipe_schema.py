@@ -100,7 +100,7 @@ def kinds_of(branch: Mapping[str, Any]) -> list[str]:
     return [types] if isinstance(types, str) else list(types)
 
 
-def test_every_algorithm_has_its_summary_beside_its_name() -> None:
+def test_every_algorithm_has_its_summary_next_to_its_name() -> None:
     use = DEFINITIONS["Algorithm"]["properties"]["use"]
     assert len(use["markdownEnumDescriptions"]) == len(Preset)
 

@@ -171,7 +171,7 @@ def test_an_unclosed_bracket_shows_how_far_it_was_read() -> None:
     assert str(diagnostic.notes[0].span) == "r.yaml:2:2"
 
 
-def test_a_torn_value_is_mended_so_that_the_rest_can_be_checked() -> None:
+def test_a_torn_value_is_repaired_so_that_the_rest_can_be_checked() -> None:
     result = parse_tree(Source("r.yaml", "s: {until: mean(a, 10) > 1, turns: 3}\nt: [clip(a, 1), 2]\n"))
     assert [d.code for d in result.diagnostics] == ["comma-in-flow"] * 2
     assert result.root is not None

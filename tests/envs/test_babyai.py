@@ -170,7 +170,7 @@ def test_a_level_has_a_limit_of_its_own() -> None:
     assert [step.truncated for step in steps] == [False] * 63 + [True]
 
 
-def test_a_mistake_that_cannot_be_mended_ends_the_episode_with_nothing() -> None:
+def test_a_mistake_that_cannot_be_undone_ends_the_episode_with_nothing() -> None:
     env = begun("PickupDistDebug-1")
     goal = str(env.reset("PickupDistDebug-1", 0).text).splitlines()[0]
     wrong = [a for a in listed(env) if a.startswith("pick up ") and not _meant(a, goal)]

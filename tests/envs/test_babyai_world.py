@@ -202,7 +202,7 @@ def test_a_locked_door_asks_for_its_key() -> None:
     assert done(world, "go through red door 1").pose == (5, 2, 0)
 
 
-def test_dropping_next_to_a_thing_puts_it_beside_and_not_across() -> None:
+def test_dropping_next_to_a_thing_puts_it_at_its_side_and_not_across() -> None:
     box = Box("green")
     world = done(room(HALL, carrying=box, r=Ball("red")), "drop next to red ball 1")
     x, y = world.places[box]

@@ -220,7 +220,7 @@ def test_measures_are_told_as_they_are() -> None:
     assert [np.float32(word) for word in text.split()] == seen.tolist()
 
 
-def test_nothing_is_told_of_the_state_that_is_not_exact() -> None:
+def test_nothing_is_said_about_the_state_that_is_not_exact() -> None:
     assert "state" not in played(begun(id="CartPole-v1"), "left")[0].info
     assert played(begun(**FIRM), "right")[0].info["state"] == "1"
 

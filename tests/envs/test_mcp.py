@@ -60,7 +60,7 @@ def begun(task: str = "sum", **options: Json) -> Tools:
 
 
 heavy = pytest.mark.heavy
-"""A server of one's own takes a second or two to start."""
+"""A server of its own takes a second or two to start."""
 
 
 @heavy

@@ -202,7 +202,7 @@ async def test_an_environment_that_needs_its_own_thread_always_gets_the_same() -
 
 
 class SlowToEnd(ThreadTold):
-    """Ends only while another ends too, like a server that takes its time."""
+    """Ends when another ends at the same time, like a server that takes its time."""
 
     def __init__(self, others: threading.Barrier, ending: list[int]) -> None:
         self.others, self.ending = others, ending

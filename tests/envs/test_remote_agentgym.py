@@ -308,7 +308,7 @@ async def test_errors_under_any_status_are_faults(answer: Said, kind: FaultKind,
     ("answer", "error"),
     [((422, {"detail": []}), BadRequest), ((401, {}), Unauthorized), ((404, {}), NotFound), ((405, {}), NotFound)],
 )
-async def test_a_server_of_another_kind_is_a_mistake_that_no_retry_mends(answer: Said, error: type[Exception]) -> None:
+async def test_a_server_of_another_kind_is_a_mistake_that_no_retry_fixes(answer: Said, error: type[Exception]) -> None:
     async with theirs("babyai", create=answer) as (client, _):
         with pytest.raises(error):
             await client.open("0", 0)

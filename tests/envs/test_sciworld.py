@@ -101,7 +101,7 @@ def test_a_mistake_in_the_options_is_named(options: dict[str, Json], message: st
         create(options)
 
 
-def test_teleporting_is_told_of_only_where_it_is_possible() -> None:
+def test_teleporting_is_mentioned_only_where_it_is_possible() -> None:
     assert create({}).spec.prompt == PROMPT
     assert "teleport" in create({"simplifications": ["teleportAction"]}).spec.prompt
 

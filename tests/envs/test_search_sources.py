@@ -116,7 +116,7 @@ def test_a_served_encoder_is_asked_in_the_usual_form() -> None:
         HttpEncoder("http://there", served({"data": [{}]})[0])(["a"])
 
 
-def test_an_encoder_needs_vectors_beside_the_corpus(tmp_path: Path) -> None:
+def test_an_encoder_needs_vectors_next_to_the_corpus(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Otters\n\nThey eat fish.")
     env = create({"corpus": str(tmp_path), "encoder_url": "http://localhost:1/v1/embeddings"})
     with pytest.raises(BadOption, match=r"vectors\.npy' cannot be used"):

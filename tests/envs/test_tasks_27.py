@@ -20,7 +20,7 @@ def tables() -> list[list[list[str]]]:
     return [[[cell.strip(" `") for cell in row.strip("|").split("|")] for row in rows] for rows in blocks]
 
 
-TASKS, LOADERS, BESIDE = tables()
+TASKS, LOADERS, ALONGSIDE = tables()
 
 
 def test_there_are_27_in_five_families_each_a_split_of_its_own() -> None:
@@ -30,7 +30,7 @@ def test_there_are_27_in_five_families_each_a_split_of_its_own() -> None:
     assert {here for *_, here, _ in TASKS} == {"runs", "loads"}
 
 
-@pytest.mark.parametrize(("environment", "split"), [tuple(row[1:3]) for row in (*TASKS, *BESIDE)])
+@pytest.mark.parametrize(("environment", "split"), [tuple(row[1:3]) for row in (*TASKS, *ALONGSIDE)])
 def test_each_is_a_split_that_recipes_know(environment: str, split: str) -> None:
     known = json.loads((ROOT / "envs" / environment / "env.json").read_text(encoding="utf-8"))
     assert split in known["splits"]
@@ -45,8 +45,8 @@ def test_each_that_runs_has_as_many_tasks_as_it_says_all_held_out(environment: s
     env.close()
 
 
-@pytest.mark.parametrize(("environment", "split"), [tuple(row[1:]) for row in BESIDE])
-def test_what_runs_beside_the_loaders_has_tasks_all_held_out(environment: str, split: str) -> None:
+@pytest.mark.parametrize(("environment", "split"), [tuple(row[1:]) for row in ALONGSIDE])
+def test_what_runs_alongside_the_loaders_has_tasks_all_held_out(environment: str, split: str) -> None:
     env = factory(environment)()
     assert env.tasks(split)
     assert set(env.tasks(split)) <= set(env.tasks("test"))

@@ -417,7 +417,7 @@ def test_an_episode_of_a_held_out_goal_tells_nothing(env: TextCraft) -> None:
         assert env.hindsight(task, 0, env.expert(task, 0)) == ()
 
 
-def test_only_depths_that_are_chosen_are_told_of() -> None:
+def test_only_depths_that_are_chosen_are_mentioned() -> None:
     env = create({"depths": [2, 3, 4]})
     found = [each for task in env.tasks("train")[::5] for each in env.hindsight(task, 0, env.expert(task, 0))]
     assert {env.difficulty(each.task) for each in found} == {"depth2", "depth3"}

@@ -59,7 +59,7 @@ PAGES = {
       try { new WebSocket("ws://127.0.0.2:PORT/socket"); } catch (error) {}
       </script>""",
     "/spies": """<title>Spies</title><script>
-      const socket = 'new WebSocket("ws://127.0.0.1:BESIDE/").onerror = () => postMessage("shut")';
+      const socket = 'new WebSocket("ws://127.0.0.1:ELSEWHERE/").onerror = () => postMessage("shut")';
       window.heard = Promise.all([fetch("/away", {mode: "no-cors"}).catch(() => "shut"), new Promise(done => {
         new Worker(URL.createObjectURL(new Blob([socket]))).onmessage = event => done(event.data); })]);
       </script>""",
@@ -86,8 +86,8 @@ class Site:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.port = self._server.server_address[1]
         self._other = ThreadingHTTPServer(("127.0.0.2", self.port), Handler)
-        self._beside = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._servers = (self._server, self._other, self._beside)
+        self._elsewhere = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._servers = (self._server, self._other, self._elsewhere)
         self._threads = [Thread(target=each.serve_forever, daemon=True) for each in self._servers]
         for thread in self._threads:
             thread.start()
@@ -101,10 +101,10 @@ class Site:
         self.asked.append(f"{request.headers['Host']}{request.path}")
         if path == "/late.txt":
             time.sleep(0.4)
-        beside = str(self._beside.server_address[1])
-        body = PAGES.get(path, "").replace("PORT", str(self.port)).replace("BESIDE", beside).encode()
+        elsewhere = str(self._elsewhere.server_address[1])
+        body = PAGES.get(path, "").replace("PORT", str(self.port)).replace("ELSEWHERE", elsewhere).encode()
         request.send_response(200 if path in PAGES else 302 if path == "/away" else 404)
-        request.send_header("Location", f"http://127.0.0.1:{beside}/kitchen")
+        request.send_header("Location", f"http://127.0.0.1:{elsewhere}/kitchen")
         kind = {"js": "text/javascript", "txt": "text/plain"}.get(path.rpartition(".")[2], "text/html")
         request.send_header("Content-Type", f"{kind}; charset=utf-8")
         request.send_header("Content-Length", str(len(body)))
@@ -196,7 +196,7 @@ def test_a_form_is_filled_in_and_sent(surfer: Surfer, site: Site) -> None:
     assert f"{site.host}/said?name=Ida+B.+%26+co" in site.asked
 
 
-def test_a_page_that_opens_beside_is_a_tab_of_its_own(surfer: Surfer, site: Site) -> None:
+def test_a_page_that_opens_alongside_is_a_tab_of_its_own(surfer: Surfer, site: Site) -> None:
     page = begin(surfer, site, "/")
     do(surfer, on(page, "link 'Beside'", "click [#]"))
     assert surfer.see().splitlines()[:2] == ["Tab 0: Hall", "Tab 1 (here): Kitchen"]
@@ -211,7 +211,7 @@ def test_a_page_that_opens_beside_is_a_tab_of_its_own(surfer: Surfer, site: Site
     assert "Tab 1 (here): Kitchen" in surfer.see()
 
 
-def test_a_page_that_opens_beside_is_waited_for(surfer: Surfer, site: Site) -> None:
+def test_a_page_that_opens_alongside_is_waited_for(surfer: Surfer, site: Site) -> None:
     page = begin(surfer, site, "/")
     do(surfer, on(page, "link 'In pieces'", "click [#]"))
     assert surfer.see().splitlines()[1] == "Tab 1 (here): Whole"
@@ -241,7 +241,7 @@ def test_typing_replaces_and_refuses_what_takes_no_text(surfer: Surfer, site: Si
     assert do(surfer, on(page, "text 'plain'", "type [#] [x]")).status is Status.REFUSED
 
 
-def test_a_date_is_typed_in_one_way_and_others_are_told_of_it(surfer: Surfer, site: Site) -> None:
+def test_a_date_is_typed_in_one_way_and_others_are_answered_with_it(surfer: Surfer, site: Site) -> None:
     page = begin(surfer, site, "/form")
     day = number(page, "date 'Day'")
     assert "2024-03-31" in do(surfer, f"type [{day}] [31.3.24]").text
@@ -385,7 +385,7 @@ def test_a_host_without_a_port_is_at_the_usual_ones_only() -> None:
     )
 
 
-def test_files_of_a_folder_are_served_and_none_beside_it(surfer: Surfer, site: Site, tmp_path: Path) -> None:
+def test_files_of_a_folder_are_served_and_none_next_to_it(surfer: Surfer, site: Site, tmp_path: Path) -> None:
     pages = tmp_path / "pages"
     pages.mkdir()
     (pages / "a.html").write_text("<p>Grüße</p>", encoding="utf-8")

@@ -316,7 +316,7 @@ def test_what_is_out_of_the_window_hidden_ignored_or_stripped_is_not_shown() -> 
     assert page.text(whole) == "[1] text 'above'\n[2] text 'here'\n[3] text 'below'"
 
 
-def test_positions_are_told_of_everything_where_they_are_asked_for() -> None:
+def test_positions_are_given_for_everything_where_they_are_asked_for() -> None:
     page = Document()
     page.add("TEXTAREA", role="textbox", name="Note", at=(10, 10, 50, 20), multiline=True)
     assert page.text(TreeWindow(width=100, height=100, positions=True)) == "[1] textbox 'Note' multiline 50x20 at 35,20"

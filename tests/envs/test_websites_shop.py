@@ -181,7 +181,7 @@ def clerk() -> Visitor:
     return Visitor(DESK)
 
 
-def beside(visitor: Visitor, host: str) -> Visitor:
+def on_host(visitor: Visitor, host: str) -> Visitor:
     """Another host of the same world."""
     other = Visitor(host)
     other.world = visitor.world
@@ -257,7 +257,7 @@ def test_a_review_is_shown_once_it_is_approved(visitor: Visitor) -> None:
     visitor.post("/product/HO-102/review", stars=4, nickname="Ida", title="Soft light", body="Like a small moon.")
     assert "Soft light" not in visitor.get("/product/HO-102").html
     number = visitor.one("SELECT max(id) FROM review")
-    desk = beside(visitor, DESK)
+    desk = on_host(visitor, DESK)
     desk.post(f"/reviews/{number}", status="approved", nickname="Ida", title="Soft light", body="Like a small moon.")
     assert "Soft light" in visitor.get("/product/HO-102").html
 
@@ -380,7 +380,7 @@ def test_an_order_is_invoiced_before_it_is_shipped(clerk: Visitor) -> None:
 
 
 def test_what_the_clerk_sets_is_seen_in_the_shop(clerk: Visitor) -> None:
-    shop = beside(clerk, SHOP)
+    shop = on_host(clerk, SHOP)
     clerk.get("/")
     for line in (
         "click [link 'Products']",
@@ -508,7 +508,7 @@ def test_a_task_is_not_done_where_more_was_changed(task: SiteTask) -> None:
     visitor.get("/")
     for action in task.path(visitor.world.outcome().before):
         visitor.do(action)
-    beside(visitor, DESK).post("/orders/1001/comment", body="by the way")
+    on_host(visitor, DESK).post("/orders/1001/comment", body="by the way")
     assert not arrived(task, visitor)
 
 

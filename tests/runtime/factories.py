@@ -13,7 +13,7 @@ TASK = Task(environment="echo", id="t", seed=0)
 
 
 def make_turn(start: int, end: int, **rest: Any) -> Turn:
-    """One that succeeded, told nothing and earned nothing."""
+    """One with the action `go` that was told nothing and earned nothing."""
     return Turn(
         **{"segment": 0, "reply": "", "action": "go", "observation": "", "reward": 0.0, **rest}, start=start, end=end
     )

@@ -197,7 +197,7 @@ def test_greedy_baseline_without_a_greedy_episode_is_refused() -> None:
 GIGPO = Advantage(estimator=Estimator.STEP_GROUPS, normalise=Normalise.NONE)
 
 
-def test_steps_from_one_state_are_compared_beside_the_episodes() -> None:
+def test_steps_from_one_state_are_compared_as_well_as_the_episodes() -> None:
     group = [episode(0, 1, states=("door", "hall")), episode(0, 0, states=("door", "roof"))]
     # door: returns 1 and 0; hall and roof were met once
     assert numbers([group], GIGPO) == [[[1.0, 0.5], [-1.0, -0.5]]]

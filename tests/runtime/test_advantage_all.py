@@ -70,7 +70,7 @@ def test_two_failures_teach_nothing(parts: Advantage) -> None:
 
 
 @every_combination_by_outcome
-def test_success_beside_failure_is_pushed_up_at_every_token(parts: Advantage) -> None:
+def test_success_next_to_failure_is_pushed_up_at_every_token(parts: Advantage) -> None:
     won, lost = driven(parts, 1, 0)
     assert (won > 0).all()
     if parts.baseline in CENTRED or parts.normalise is Normalise.BATCH_STD:

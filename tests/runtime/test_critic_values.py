@@ -361,7 +361,7 @@ def test_a_checkpoint_from_before_the_critic_takes_it_away(new_run: Any, tmp_pat
     assert worker.critic.expected[0] == 7.0
 
 
-def test_values_that_are_no_numbers_end_the_run_before_anything_is_learnt_from_them(new_run: Any) -> None:
+def test_values_that_are_no_numbers_end_the_run_before_they_are_trained_on(new_run: Any) -> None:
     run = new_run(PPO.format("ppo", ""))
     run.critic_of = lambda learner: FakeCritic(expected=dict.fromkeys(range(99), float("nan")))
     with pytest.raises(StepRefused, match=r"^values: the critic returned NaN or infinity; resume with a smaller"):

@@ -197,7 +197,7 @@ def test_a_finished_run_is_finished_and_adds_nothing(new_run: Any) -> None:
     assert again.sampler.requests == []
 
 
-def test_tasks_that_are_learnt_from_are_not_measured_on(new_run: Any) -> None:
+def test_tasks_that_are_trained_on_are_not_measured_on(new_run: Any) -> None:
     run = new_run("environments.echo.tasks.eval.ids=[train-1, test-0]")
     both = "training and evaluation share 1 task of 'echo', such as 'train-1'"
     with pytest.raises(RunError, match=both):

@@ -38,7 +38,7 @@ def same(one: Any, other: Any) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(learnt(one), learnt(other), strict=True))
 
 
-def test_a_stage_of_rounds_ends_by_itself_and_tells_what_each_learnt_from(new_run: Any) -> None:
+def test_a_stage_of_rounds_ends_by_itself_and_tells_what_each_was_trained_on(new_run: Any) -> None:
     run = new_run(text=EVOLVING)
     assert run.go().kind is OutcomeKind.FINISHED
     rows = run.steps()

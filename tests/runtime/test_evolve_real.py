@@ -52,7 +52,7 @@ def test_retraining_from_the_base_is_training_from_it_bit_for_bit(
 
 
 @pytest.mark.heavy
-def test_what_is_explored_is_kept_and_learnt_from(engines: EngineServer, tmp_path: Path) -> None:
+def test_what_is_explored_is_kept_and_trained_on(engines: EngineServer, tmp_path: Path) -> None:
     rows, _ = evolved(engines, tmp_path / "evolving", 3, "success")
     rounds = [row for row in rows if row["stage"] == "evolve"]
     assert [row["evolve/round"] for row in rounds] == [1, 2, 3]

@@ -55,7 +55,7 @@ REWRITING = {
 
 @pytest.fixture(scope="module")
 def words() -> Callable[..., Any]:
-    """A real byte-level tokenizer, with a template of one's own."""
+    """A real byte-level tokenizer, with a template of the test's own."""
     from agym.dsl.model.recipe import TokenizerInit
     from agym.runtime.backends.hf_models import ModelTokenizer, make_tokenizer
 

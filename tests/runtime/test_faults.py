@@ -149,8 +149,8 @@ def test_trouble_that_stays_ends_the_run_with_its_cause_and_a_folder_to_resume(
     assert learnt(run) == learnt(whole)
 
 
-def test_a_lost_episode_is_in_no_baseline_and_its_group_is_learnt_from_without_it(new_run: Any, echo: Any) -> None:
-    learnt_from: list[int] = []
+def test_a_lost_episode_is_in_no_baseline_and_its_group_is_trained_on_without_it(new_run: Any, echo: Any) -> None:
+    trained_on: list[int] = []
     run = new_run(*SHORT, "rollout.retries=0", "algorithm.filter=size > 0", "eval.at_end=false")
     played: list[Any] = []
     workers = run.workers
@@ -167,7 +167,7 @@ def test_a_lost_episode_is_in_no_baseline_and_its_group_is_learnt_from_without_i
         return made
 
     object.__setattr__(run, "workers", listening)
-    run.learner.faulty = lambda number, sequences: learnt_from.append(len(sequences))
+    run.learner.faulty = lambda number, sequences: trained_on.append(len(sequences))
     with served(echo, {5: "html"}) as url:
         play(run, url)
     groups = played[0]
@@ -182,7 +182,7 @@ def test_a_lost_episode_is_in_no_baseline_and_its_group_is_learnt_from_without_i
     assert [each.advantages.tolist() for each in one.sequences] == [
         each.advantages.tolist() for each in other.sequences
     ]
-    assert sum(learnt_from[:2]) == 15
+    assert sum(trained_on[:2]) == 15
 
 
 def _sound(group: Any) -> Any:
@@ -202,7 +202,7 @@ async def until(holds: Callable[[], bool], what: str) -> None:
     pytest.fail(f"waited in vain until {what}")
 
 
-def test_a_server_of_ours_that_dies_is_started_again_told_of_and_counted(tmp_path: Path) -> None:
+def test_a_server_of_ours_that_dies_is_restarted_reported_and_counted(tmp_path: Path) -> None:
     notes: list[str] = []
 
     async def go() -> None:
@@ -410,7 +410,7 @@ AT = "environments.echo={url: 'http://127.0.0.1:%s'}"
         ("seed=0", "hardware.staleness=1", False),
     ],
 )
-def test_a_run_is_resumed_with_what_was_mended_and_not_with_what_decides_it(
+def test_a_run_is_resumed_with_what_was_fixed_and_not_with_what_decides_it(
     new_run: Any, then: str, now: str, may: bool
 ) -> None:
     one, other = (new_run(settings).plan for settings in (then, now))

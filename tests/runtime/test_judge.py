@@ -293,7 +293,7 @@ def test_a_reply_without_a_verdict_is_shown_to_its_author(bench: Any, asker: Any
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 302])
-def test_what_only_the_operator_can_mend_ends_the_step_at_once(bench: Any, asker: Any, status: int) -> None:
+def test_what_only_the_operator_can_fix_ends_the_step_at_once(bench: Any, asker: Any, status: int) -> None:
     server = bench(always(Said(status=status, raw=b"no such thing")))
     with pytest.raises(StepRefused, match=f"judge 'fair' at .*: status {status}: no such thing; fix .* and resume"):
         asker(server)(*(question(str(at)) for at in range(9)), slots=1)
@@ -432,7 +432,7 @@ def test_the_token_is_nowhere_also_where_the_judge_says_it(bench: Any, asker: An
     assert "***" in ask.file.read_text()
 
 
-def test_a_token_or_prompt_that_is_missing_is_told_of_before_anything_starts(tmp_path: Path) -> None:
+def test_a_token_or_prompt_that_is_missing_is_reported_before_anything_starts(tmp_path: Path) -> None:
     def nobody(reference: str | None) -> str | None:
         raise RunError(f"the token {reference} is not set")
 
@@ -784,7 +784,7 @@ def test_an_episode_without_a_verdict_is_left_out_and_counted(new_run: Any, benc
     assert not any(row["rollout/faults"] for row in lost)
 
 
-def test_a_judge_that_fails_too_often_ends_the_run_until_it_is_mended(new_run: Any, bench: Any) -> None:
+def test_a_judge_that_fails_too_often_ends_the_run_until_it_is_fixed(new_run: Any, bench: Any) -> None:
     server = bench(always(Said("no idea")))
     short = (*QUICK, "schedule.2.until=step >= 2")
     whole, run = new_run(reward(bench(fair), "judge"), *short), new_run(reward(server, "judge", retries=0), *short)

@@ -253,7 +253,7 @@ def names(groups: Sequence[Group]) -> list[list[tuple[str, int]]]:
     return [[(each.task.id, each.index) for each in group.episodes] for group in groups]
 
 
-def test_episodes_are_told_of_as_they_end_and_come_back_in_their_groups() -> None:
+def test_episodes_are_reported_as_they_end_and_come_back_in_their_groups() -> None:
     heard: list[Episode] = []
     groups = play([order("a"), order("b")], heard.append, [Here(actor(Playing()))])
     assert [(each.task.id, each.index) for each in heard] == [("b", 1), ("b", 0), ("a", 1), ("a", 0)]

@@ -86,7 +86,7 @@ def test_a_checkpoint_has_its_name_only_when_it_is_whole(tmp_path: Path) -> None
     ids=["half", "between the names", "before the old one is gone", "half of a second one"],
 )
 @pytest.mark.parametrize("where", ["checkpoints", "references"])
-def test_what_a_kill_inside_a_save_leaves_is_mended(
+def test_what_a_kill_inside_a_save_leaves_is_repaired(
     tmp_path: Path, where: str, left: dict[str, str], kept: dict[str, str]
 ) -> None:
     RunFolder.start(tmp_path / "run", "plan", "recipe").close()

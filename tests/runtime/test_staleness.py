@@ -154,7 +154,7 @@ def test_without_staleness_the_newest_weights_play_and_rows_say_nothing_of_it(ah
     assert not {"rollout/staleness", "mismatch/truncated"} & {key for row in run.steps() for key in row}
 
 
-def test_the_next_batch_is_begun_before_the_one_in_hand_is_learnt_from(ahead: Any) -> None:
+def test_the_next_batch_is_begun_before_the_one_in_hand_is_trained_on(ahead: Any) -> None:
     run = ahead(1, "schedule.0.until=step >= 3", text=ONE_STAGE)
     made = apart(run, 10_000)
     run.go()
@@ -233,7 +233,7 @@ def test_metrics_that_values_ask_for_are_those_of_when_the_batch_was_begun(ahead
     assert [row["horizon/turns"] for row in run.steps()] == [1, 1, 3, 3, 3]
 
 
-# --- what is learnt from it ------------------------------------------------------------------------------------------
+# --- what is trained on ----------------------------------------------------------------------------------------------
 
 
 def test_older_samples_are_weighted_by_ratios_that_are_cut(ahead: Any) -> None:

@@ -40,7 +40,7 @@ THERE = {
     *("grep", "gzip", "locales", "mawk", "procps", "python3", "python3-pip", "python3-venv", "sed", "tar", "tmux"),
     *("tzdata", "wget", "python-is-python3"),
 }
-"""Packages that are here already, or serve only who looks on, or a network that is not there."""
+"""Packages that are here already, or that only serve onlookers, or a network that is not there."""
 _RUNS = {
     *("[", "cat", "cd", "chmod", "cp", "cut", "dd", "echo", "find", "git", "grep", "head", "ln", "ls", "mkdir", "mv"),
     *("printf", "pwd", "python3", "rm", "sed", "seq", "set", "sort", "tail", "tar", "test", "touch", "tr", "true"),

@@ -32,10 +32,10 @@ __all__ = ["TaskFolder", "read_folder"]
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
 _EACH = 5
-"""Each so many is held out, where a folder does not say which."""
+"""One in so many is held out, where a folder does not say which."""
 _LONGEST_ACTION = 3_900
 _HIDDEN = ("Dockerfile", "docker-compose.yaml", "run-tests.sh", "solution.sh", "solution.yaml", "task.yaml", "tests")
-"""What of a task for terminal-bench is not the agent's to see."""
+"""What the agent must not see of a task for terminal-bench."""
 _COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
 _PLAIN_KEYS: Mapping[str, Callable[[Any], bool]] = {
     "build": lambda value: value in (".", {"dockerfile": "Dockerfile"}, {"context": ".", "dockerfile": "Dockerfile"}),
@@ -47,12 +47,12 @@ _PLAIN_KEYS: Mapping[str, Callable[[Any], bool]] = {
 }
 """What terminal-bench's own template sets, and to what."""
 _MORE = ("env", "gpus", "healthcheck", "mcp_servers", "steps")
-"""What a description for Harbor may ask for, and is not here."""
+"""What a description for Harbor may ask for that is not available here."""
 _OPTIONS = ("-c", "/dev/null", "--rootdir=/tests", "--confcutdir=/tests")
 _TEMPORARY = re.compile(rb"/tmp\b")
 _GIT_SETTINGS = re.compile(rb"\.git/(?:hooks|config|info)|\bgit\b[^\n]{0,40}\b(?:remote|config)\b")
 _UNREADABLE = (OSError, ValueError, TypeError, AttributeError, RecursionError, MemoryError)
-"""What comes of texts and folders that are no task's, by whatever reads them."""
+"""Errors that texts and folders that are no task's raise in whatever reads them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

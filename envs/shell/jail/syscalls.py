@@ -63,7 +63,7 @@ MACHINES: Mapping[str, tuple[int, Mapping[str, int]]] = {
 }
 """An architecture's number, and the numbers of the calls that are refused or looked at."""
 _ONLY: Mapping[str, tuple[int, int]] = {"socket": (0, _AF_UNIX), "prlimit64": (0, 0)}
-"""Allowed with this value of this argument: sockets between processes inside; limits of one's own."""
+"""Allowed with this value of this argument: sockets between processes inside; a process's own limits."""
 
 _Instruction = tuple[int, int, int, int]
 

@@ -175,7 +175,7 @@ class WebSite:
     filters: Mapping[str, Callable[..., object]] = field(default_factory=dict)
     """For templates, by name."""
     shared: Callable[[Connection, PageRequest], Mapping[str, object]] = _share_nothing
-    """What all pages are given, those of errors too."""
+    """What all pages are given, error pages too."""
     functions: Mapping[str, Callable[..., str | int]] = field(default_factory=dict)
     """What SQL over its data may call, by name."""
     passing: frozenset[str] = frozenset()

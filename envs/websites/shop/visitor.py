@@ -24,7 +24,7 @@ __all__ = [
 
 SHOP = "shop.test"
 CLERK = ("clerk", "larkstall")
-"""Who may in at the admin side, and with which words."""
+"""Who may enter the admin side, and with which password."""
 
 
 def get_customer(db: Connection, request: PageRequest) -> DataRow | None:

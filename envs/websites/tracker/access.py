@@ -17,7 +17,7 @@ ROLES = ("guest", "reporter", "developer", "maintainer", "owner")
 VISIBLE = """(visibility = 'public' OR (visibility = 'internal' AND :who IS NOT NULL)
   OR EXISTS (SELECT 1 FROM project_member WHERE project = project.id AND username = :who)
   OR EXISTS (SELECT 1 FROM team_member WHERE team = space AND username = :who) OR space = :who)"""
-"""Of a row of `project`, for whom `:who` stands."""
+"""Condition on a row of `project`; `:who` is the visitor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ SLUG = re.compile(r"[a-z0-9][a-z0-9._-]{1,38}[a-z0-9]")
 RESERVED = frozenset(
     ("dashboard", "explore", "groups", "login", "logout", "profile", "projects", "search", "starred", "todos", "users")
 )
-"""No group may be called so."""
+"""No group may have one of these names."""
 _LONG = ("body", "description", "bio")
 _PAGE = 15
 _LISTED = f"""

@@ -72,7 +72,7 @@ def test_a_template_that_knows_tools_tells_of_them_and_reads_what_came_of_calls(
 
 
 @pytest.mark.parametrize("template", [PLAIN, CLOSING, HERMES.replace("<tool_call>", "<call>"), "{{ x.y.z }}" + PLAIN])
-def test_without_such_a_template_calls_are_told_of_in_words(chat: Any, template: str) -> None:
+def test_without_such_a_template_calls_are_described_in_words(chat: Any, template: str) -> None:
     if template.startswith("{{ x"):
         with pytest.raises(Exception, match="undefined"):
             chat(template)

@@ -463,7 +463,7 @@ def test_a_change_of_any_adapter_reaches_the_sampler(pair: tuple[Any, Any]):
     run(scenario)
 
 
-def test_a_sampler_with_other_adapters_is_found_out_and_mended(pair: tuple[Any, Any], learner: Make):
+def test_a_sampler_with_other_adapters_is_found_out_and_repaired(pair: tuple[Any, Any], learner: Make):
     sampler, one = pair
     other = learner(model=one._settings.model, lora=one._settings.lora)
     move(other, {next(name for name, _ in other.weights() if "layers.1" in name and name.endswith("v_proj.lora_B"))})

@@ -246,7 +246,7 @@ def test_a_service_that_cannot_be_had_is_left_out_with_a_note(open_with: Make, o
     assert paper.told == [said, "closed"]
 
 
-def test_what_a_person_must_mend_stops_the_run_before_it_starts(open_with: Make, out: io.StringIO) -> None:
+def test_what_a_person_must_fix_stops_the_run_before_it_starts(open_with: Make, out: io.StringIO) -> None:
     def unset(opening: Opening) -> Paper:
         raise RunError("logging: wandb needs a key")
 

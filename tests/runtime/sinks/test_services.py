@@ -375,6 +375,6 @@ def test_a_plugin_takes_over_no_name_of_ours() -> None:
     ],
     ids=["absent", "broken", "no function"],
 )
-def test_a_plugin_that_cannot_be_used_is_told_of(points: list[Any], message: str) -> None:
+def test_a_plugin_that_cannot_be_used_is_reported(points: list[Any], message: str) -> None:
     with pytest.raises(RunError, match=message):
         factory_of("paper", lambda: points)

@@ -50,7 +50,7 @@ def test_an_interval_that_is_no_number_is_left_out() -> None:
     assert str(EvalResult(success=0.5, low=None, high=None)) == "0.50"
 
 
-def test_a_run_without_rows_is_told_of_too(tmp_path: Path) -> None:
+def test_a_run_without_rows_is_summarised_too(tmp_path: Path) -> None:
     rows = read_rows(tmp_path / "metrics.jsonl")
     (first, _) = summary_lines(rows, "stopped by a guard: \x1b[31m", None, tmp_path)
     assert first == "stopped by a guard: \\x1b[31m: 0 steps in 0s, 0 tokens sampled, 0 trained on"
