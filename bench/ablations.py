@@ -99,7 +99,7 @@ def judge(ablation: Ablation) -> str | None:
     try:
         made = compiled(ablation.recipe, ablation.setting)
         plans = [variant.draft for variant in made.variants]
-    except Exception as error:  # what a person would see as exit code 70
+    except Exception as error:  # what a user would see as exit code 70
         return f"{type(error).__name__}: {error}"
     errors = [each for each in made.diagnostics if each.severity is Severity.ERROR]
     elsewhere = next((each for each in errors if not each.span.source.name.startswith("--set")), None)

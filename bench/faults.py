@@ -186,7 +186,7 @@ class Cluster(Place):
         return started
 
     def lose_ray(self, node: int) -> None:
-        """Kill Ray on a node; after a while a person starts it again."""
+        """Kill Ray on a node; after a while, as a person would, start it again."""
         for pid in self.nodes.find(node, "raylet/raylet"):
             os.kill(pid, signal.SIGKILL)
         time.sleep(CUT_S)
@@ -442,7 +442,7 @@ class Bench:
         return name, _least(CALLS, [kill.call for kill in self.kills if kill.victim == name], draws)
 
     def _strike(self, life: Life, number: int, name: str, call: str, draws: random.Random) -> Kill | None:
-        """One kill, and what came of it; None where the run ended before it or with it, or had nobody to kill."""
+        """One kill and its outcome; None where the run ended before it or with it, or had nobody to kill."""
         victim, root = VICTIMS[name], life.root
         # let it get some way further, past a checkpoint or not
         after = num_rows(root) + draws.randrange(1, 4)

@@ -236,7 +236,7 @@ def _make_model(size: Size, device: str, folder: Path) -> None:
 
 
 def _opening(size: Size, episode: int, turn: int) -> list[int]:
-    """What is said before a reply: different in each episode, the same whoever plays it."""
+    """What is said before a reply: different in each episode, the same for every player."""
     return [(7919 * episode + 104729 * turn + 31 * at) % size.vocab for at in range(size.given)]
 
 
@@ -637,7 +637,7 @@ def _make_run_recipe(bench: Bench, run: Path) -> str:
             {"stage": "explore", "turns": 8, "until": f"step >= {_STEPS - 5}"},
         ],
         "hardware": {"launcher": "ray", **(_hardware(bench) if bench.on_gpu else {})},
-        # an agent this young never succeeds, and learns something all the same
+        # an agent this young never succeeds, but learns something nonetheless
         "reward": {"episode": "score - 0.1 * invalid_turns - 0.01 * sampled_tokens"},
         "guards": {"zero_std_max": None},
         "eval": None,

@@ -94,7 +94,7 @@ class Row:
     claimed: int = 0
     """Tokens that the endpoint counted."""
     unlike: int = 0
-    """Requests of the engine that are not exactly one place of one episode, and places that are no request."""
+    """Requests of the engine that are not exactly one place of one episode, and places that are not a request."""
     largest: float = 0.0
 
     @property
@@ -164,7 +164,7 @@ async def _count(row: Row, episodes: Sequence[Episode], records: Sequence[Said],
 
 
 def _places(episode: Episode) -> Iterator[Said]:
-    """Where replies stand; a reply with several calls is several turns, the first of which holds it."""
+    """Where replies are; a reply with several calls is several turns, the first of which holds it."""
     for turn in episode.turns:
         if turn.end > turn.start:
             segment, here = episode.segments[turn.segment], slice(turn.start, turn.end)

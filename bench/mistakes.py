@@ -160,7 +160,7 @@ KEPT = {"stage", "turns", "until", "use", "url", "path"}
 
 @dataclass(slots=True)
 class Small:
-    """Writes one part of a recipe in block style, and notes where one word of it comes to stand."""
+    """Writes one part of a recipe in block style, and notes where one word of it ends up."""
 
     path: Steps
     word: str
@@ -243,7 +243,7 @@ def small(root: MapNode, path: Steps, word: str, *, in_value: bool = False) -> t
 
 
 def complete_keys(known: SchemaKeys) -> Iterator[tuple[MapNode, Steps, KeyPattern, Entry]]:
-    """Every key of the complete recipes, with the recipe that it stands in."""
+    """Every key of the complete recipes, with the recipe that it is in."""
     for name in COMPLETE:
         text = (GOOD / name).read_text(encoding="utf-8")
         root = parse_tree(Source(name, text)).root
@@ -425,7 +425,7 @@ def misspelt_names(known: Catalog, *, all_kinds: bool) -> Iterator[Mutation]:
 
 OTHER_KINDS: Mapping[str, str] = {"a list of lists": "[[[0]]]", "a map": "{zz: {zz: 0}}"}
 FREE = ("vars", "matrix", "options", "extends")
-"""Keys below which anything may stand, or which are read before kinds are looked at."""
+"""Keys below which anything is allowed, or which are read before kinds are checked."""
 
 
 def wrong_kinds(known: SchemaKeys) -> Iterator[Mutation]:
@@ -450,7 +450,7 @@ def wrong_kinds(known: SchemaKeys) -> Iterator[Mutation]:
 
 
 def one_of_each(known: SchemaKeys, registered: Catalog) -> list[Mutation]:
-    """Each key, each choice and some names, misspelt once: MUTATIONS says what is said of them."""
+    """Each key, each choice and some names, misspelt once: MUTATIONS has what is said about them."""
     return [
         *small_keys(known),
         *misspelt_values(known, all_kinds=False),

@@ -1,6 +1,6 @@
 """Claim: a name means one thing in the package, a folder holds 13 modules or fewer, no two folders import each other.
 
-Counts, from the syntax trees, the public classes, functions and type aliases that stand under one name in two modules
+Counts, from the syntax trees, the public classes, functions and type aliases that appear under one name in two modules
 or more; websites, and entry points that have one name by convention, left out. Then the folders above the limit, and
 the siblings, folders or modules that lie next to folders, that import each other at run time.
 
@@ -37,7 +37,7 @@ def modules(root: Path) -> dict[Module, ast.Module]:
 
 
 def homonyms(trees: Mapping[Module, ast.Module]) -> dict[str, list[str]]:
-    """The modules of each public name that stands in two or more; the most frequent first."""
+    """The modules of each public name that appears in two or more; the most frequent first."""
     places: defaultdict[str, list[str]] = defaultdict(list)
     for module, tree in trees.items():
         dotted = ".".join(module).removesuffix(".__init__")

@@ -46,7 +46,7 @@ def ratio(ours: Sequence[Spent], limit: Sequence[Spent], clock: str) -> float:
 
 
 def table(ours: str, spent: Mapping[str, Sequence[Spent]], tokens: Mapping[str, int]) -> str:
-    """Tokens per second of each way, and how `ours` stands to it."""
+    """Tokens per second of each way, and how `ours` compares with it."""
     lines = [
         f"| | tokens | wall s, min / median / max | tokens/s | process s, median | {ours} by it: wall | process |",
         "|---|---|---|---|---|---|---|",

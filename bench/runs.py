@@ -50,7 +50,7 @@ class Trained:
 
 
 def train(jobs: Sequence[Job], folder: Path, at_once: int = 1) -> Iterator[Trained]:
-    """Runs the jobs, so many at the same time, in their order."""
+    """Runs the jobs in their order, `at_once` at the same time."""
     with ThreadPoolExecutor(at_once) as pool:
         yield from pool.map(lambda job: _train(job, folder / job.name), jobs)
 

@@ -1,13 +1,13 @@
 """Claim: a long run holds as much after thousands of updates as after the first few hundred, and leaves nothing behind.
 
 A tiny model learns for 2000 updates by `agym run`, with its environment on a server that the run starts, with
-measurements and checkpoints on the way. Every 50 updates the whole tree of processes is looked at from outside:
-resident memory (RSS, and PSS, which counts shared pages once), open files, sockets, threads, processes, and the
-sessions that the server itself says it holds (the fewest of a few looks, since episodes are always under way). Limits,
-over the last three quarters: memory grows by less than 1 % in 1000 updates at the upper end of the slope's 95 %
-interval; of everything else the fewest held at any look of the last third are no more than the fewest before, since
-what leaks never goes away again. After the end: no process, no listening server, no file in the folder for temporary
-ones, nothing in shared memory.
+measurements and checkpoints on the way. Every 50 updates the whole tree of processes is examined from outside: resident
+memory (RSS, and PSS, which counts shared pages once), open files, sockets, threads, processes, and the sessions that
+the server itself says it holds (the fewest of a few looks, since episodes are always under way). Limits, over the last
+three quarters: memory grows by less than 1 % in 1000 updates at the upper end of the slope's 95 % interval; of
+everything else the fewest held at any look of the last third are no more than the fewest before, since what leaks never
+goes away. After the end: no process, no listening server, no file in the folder for temporary ones, nothing in shared
+memory.
 
     python bench/soak.py [--updates 2000] [--quick]
 """
@@ -224,7 +224,7 @@ class Run:
         }
 
     def _is_ours(self, name: str) -> bool:
-        """Intel's OpenMP names the process; what names nobody counts as ours."""
+        """Intel's OpenMP names the process; what names none counts as ours."""
         owner = re.fullmatch(r"__KMP_REGISTERED_LIB_(\d+)_\d+", name)
         return owner is None or int(owner[1]) in self._seen
 

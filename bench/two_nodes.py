@@ -90,7 +90,7 @@ class TwoNodes:
 
 @contextmanager
 def two_nodes(cpus: int = 4, environ: Mapping[str, str] = MappingProxyType({})) -> Iterator[TwoNodes]:
-    """Each node has so many CPUs in Ray's books; `environ` goes to Ray."""
+    """Each node has this many CPUs in Ray's books; `environ` goes to Ray."""
     with ExitStack() as stack:
         names = [f"agym-{secrets.token_hex(3)}-{node}" for node in range(2)]
         folder = stack.enter_context(TemporaryDirectory(prefix="agym-", dir="/tmp"))

@@ -103,7 +103,7 @@ def training(played: Episode) -> EpisodeTraining:
 
 
 def write_run(folder: Path, episodes: int, distinct: int = 40) -> tuple[int, int]:
-    """Write a run of so many episodes; return its bytes, plain and compressed. Few steps are made, and written again
+    """Write a run of this many episodes; return its bytes, plain and compressed. Few steps are made, and written again
     with other numbers."""
     (folder / EPISODES).mkdir(parents=True)
     made = [step_lines(step) for step in range(min(distinct, -(-episodes // (GROUPS * SIZE))))]

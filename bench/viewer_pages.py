@@ -212,7 +212,7 @@ def append_one(url: str, run: Path) -> None:
         stage="appended",
     )
     started = time.perf_counter()
-    # it stays: a file that is cut is another, and read anew
+    # it stays: a file that is cut counts as another, and is read anew
     with (run / EPISODES / TRAIN_LOG).open("ab") as file:
         file.write(compress_member(step, lines))
     while ask(url, "runs/million")["num_episodes"] == before:

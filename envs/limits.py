@@ -17,7 +17,7 @@ MAX_LIST = 64 * 1_048_576
 
 def check_first(observation: Observation, env: str) -> Observation:
     """Pass on an observation of this environment; raise a fault for one that is too long."""
-    # what is no text at all is found by whoever plays
+    # what is not text at all is found by the player
     text = len(observation.text) if isinstance(observation.text, str) else 0
     for what, size in (
         ("observation", text),

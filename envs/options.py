@@ -27,7 +27,7 @@ _FEW = 12
 def read_options(cls: type[T], given: Mapping[str, Json]) -> T:
     """Make the dataclass of an environment's options, whose module lies next to the environment's `env.json`.
 
-    Lists become tuples; one value where a list may stand becomes a tuple of one. An option that is not given has the
+    Lists become tuples; one value where a list is allowed becomes a tuple of one. An option that is not given has the
     dataclass's default, which a test compares with the schema's.
     """
     env = _load_env(cls.__module__.rpartition(".")[0])

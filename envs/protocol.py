@@ -1,4 +1,4 @@
-"""The contract between an environment and whoever plays it.
+"""The contract between an environment and its player.
 
 `Env` is what an author writes, plain and synchronous; `EnvClient` and `Session` are what a player sees, the same
 whether the environment lives in this process or behind HTTP.
@@ -134,9 +134,9 @@ class Step:
     """The environment stopped the episode for a reason outside the task, such as its own limit of steps."""
     status: Status = Status.OK
     info: Mapping[str, Json] = field(default_factory=dict)
-    """Further facts. `state`, if there, names where the episode stands now: equal states of a task, equal names.
-    `metrics`, if in an episode's last step, has numbers by name, whose means are metrics of the run.
-    `judge`, in the last step, is a `JudgeRequest` as `wire.judge_to` writes it."""
+    """Further facts. `state`, if there, names the current state of the episode: equal states of a task have equal
+    names. `metrics`, if in an episode's last step, has numbers by name, whose means are metrics of the run. `judge`, in
+    the last step, is a `JudgeRequest` as `wire.judge_to` writes it."""
 
     @property
     def ended(self) -> bool:
@@ -238,7 +238,7 @@ class EnvSpec:
     free_text: bool = False
     """Whether every text is a turn, as in a conversation: none is malformed, and one may end the episode."""
     models: tuple[SeatModel, ...] = ()
-    """Models that play other seats; whoever plays must have them."""
+    """Models that play other seats; the player must have them."""
 
 
 START_S = 300.0

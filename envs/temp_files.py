@@ -17,7 +17,7 @@ __all__ = ["Temporary"]
 _PREFIX = "agym."
 """Short: names of sockets may not be long, and servers may lie below servers."""
 _OURS = ".agym-temporary"
-"""Lies in each of them: a folder that somebody else called alike is not ours to remove."""
+"""Lies in each of them: somebody else's folder of a similar name is not ours to remove."""
 
 
 class Temporary:

@@ -1,7 +1,7 @@
 """Messages between client and server: dataclasses to JSON and back, strictly.
 
 What is read must have exactly the fields that are expected, of exactly their types: anything else is a `WireError`, and
-whoever reads decides whose mistake that is.
+the reader decides whose mistake that is.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _seat_from(data: object) -> Seat:
 
 
 def _picture_from(text: str) -> bytes:
-    """A picture; empty, so that it is counted and takes no room, if it is none that can be kept."""
+    """A picture; empty, so that it is counted and takes no room, if it is not one that can be kept."""
     try:
         data = b64decode(text[: 2 * LARGEST_PICTURE], validate=True)
     except (binascii.Error, ValueError):

@@ -1,4 +1,4 @@
-"""`agym models`, and what is said of a recipe whose model is not there."""
+"""`agym models`, and what is said about a recipe whose model is not there."""
 
 from __future__ import annotations
 

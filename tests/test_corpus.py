@@ -5,7 +5,7 @@ A file `recipes_bad/**/CODE--what-it-is.yaml` is a test as soon as it is there; 
 or the warnings in its `.txt`. What lies in a folder named `base` is a part of the others. What is said about each word
 misspelt once, in recipes that `bench/mistakes.py` makes, is in `recipes_bad/mutations.tsv`.
 
-    python tests/test_corpus.py --update     writes the texts and the table anew, to be read in the diff
+    python tests/test_corpus.py --update     rewrites the texts and the table, to be read in the diff
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def test_the_text_names_the_code_and_points_at_a_token_for_each_mistake(recipe: 
 
 
 def points_at_a_token(each: Shown) -> None:
-    """The line is that of the file, and the carets stand under something, or where it is missing."""
+    """The line is that of the file, and the carets are under something, or where it is missing."""
     data = (BAD / each.file).read_bytes()
     if each.excerpt is None:
         assert each.code in WITHOUT_A_LINE, each.block
@@ -177,7 +177,7 @@ def points_at_a_token(each: Shown) -> None:
 
 
 def in_file_order(found: list[Shown]) -> bool:
-    """Within each file by line and column; warnings stand among the errors."""
+    """Within each file by line and column; warnings come among the errors."""
     return all((a.line, a.column) <= (b.line, b.column) for a, b in pairwise(found) if a.file == b.file)
 
 

@@ -13,7 +13,7 @@ def marked(text: str, word: str, width: int = 80) -> Excerpt:
 
 
 def under(shown: Excerpt) -> str:
-    """What the carets stand under, for text without wide characters."""
+    """What the carets are under, for text without wide characters."""
     start = len(shown.marks) - len(shown.marks.lstrip())
     return shown.text[start : len(shown.marks)]
 

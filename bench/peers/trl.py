@@ -4,8 +4,8 @@ does the way to success 0.7 on held-out goals.
 Same game and tasks in the same order, same model after the same warm-up, batch, loss, learning rates and horizons; TRL
 with transformers' `generate` on two threads, agym as the recipe runs. Both start from one model folder, without the
 warm-up, and take their first hundred steps: a rollout of 128 episodes and two updates each. Weights of both are
-measured by agym's eval, for which both clocks stand still. A step without any
-framework took 0.55 s, with a smaller model.
+measured by agym's eval, during which both clocks are stopped. A step without any framework took 0.55 s, with a smaller
+model.
 
 Claim, with `--recipe smollm2/babyai`: at most 1/2 (aim 1/4) with a pretrained model and LoRA, by PEFT on TRL's side.
 Four steps of each, of which the first is left out; no evals. In the recipe groups without spread are left out, and with
@@ -208,7 +208,7 @@ def trained(side: str, recipe: Recipe, folder: Path) -> Run:
 
 
 def agym(recipe: Recipe, folder: Path) -> Row:
-    """A run of agym, which sets the like of TRL_MEMORY itself."""
+    """A run of agym, which sets the equivalent of TRL_MEMORY itself."""
     return _call([sys.executable, "-m", "agym", "run", "recipe.yaml", "--fresh"], recipe, folder)
 
 

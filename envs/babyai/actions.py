@@ -1,4 +1,4 @@
-"""Text to command, strictly: a text that is no command gives `MalformedGridCommand`, with the reason.
+"""Text to command, strictly: a text that is not a command gives `MalformedGridCommand`, with the reason.
 
     go to red ball 1
     go through green door 2

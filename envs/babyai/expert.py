@@ -30,7 +30,7 @@ __all__ = ["solve"]
 _WORDS = {action: verb.value for verb, action in SINGLE.items()}
 _MOVES = (Actions.left, Actions.right, Actions.forward)
 _MAX_SEARCHES = 1_000
-"""For one action: the bot may go round in circles without ever acting."""
+"""For one action: the bot may go in circles without ever acting."""
 _MAX_BOTS = 10
 
 

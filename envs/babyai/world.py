@@ -63,7 +63,7 @@ class GridWorld:
         self.won = False
         self.over = False
         self.changed = False
-        """Whether anything came of the last step."""
+        """Whether the last step had any effect."""
         self._counts: Counter[str] = Counter()
         self._look()
 

@@ -1,6 +1,6 @@
 """A session in which somebody plays the other seats, so that its player only sees the agent's turns.
 
-In a run its own models play them, by hand chance does, and in a replay the recorded actions are taken.
+In a run, its own models play them; in play by hand they are played at random, in a replay as recorded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Choose = Callable[[Seat, int], Awaitable[str]]
 
 
 async def seat_by_chance(session: Session, spec: EnvSpec) -> Session:
-    """Have other seats played by chance; a session without any is returned as it is."""
+    """Have other seats played at random; a session without any is returned as it is."""
 
     async def choose(seat: Seat, number: int) -> str:
         return await session.noise_action(number) or ""

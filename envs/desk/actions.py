@@ -25,7 +25,7 @@ class DeskCall:
 
 
 class MalformedCall(ValueError):
-    """The reason why a text is no call, shown to the agent."""
+    """The reason why a text is not a call, shown to the agent."""
 
 
 def list_tools() -> tuple[ToolSchema, ...]:
@@ -80,7 +80,7 @@ def _parse_json(action: str) -> DeskCall:
 
 
 def _check(name: str, given: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the arguments in their declared order, each a text in which something stands."""
+    """Return the arguments in their declared order, each a text that is not empty."""
     known = TOOLS[name][1]
     if set(given) - set(known):
         takes = f"only {', '.join(known)}" if known else "no arguments"

@@ -1,4 +1,4 @@
-"""One conversation: what calls do to the database and to the customer, and what came of it."""
+"""One conversation: what calls do to the database and to the customer, and the outcome."""
 
 from __future__ import annotations
 

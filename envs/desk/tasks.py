@@ -76,7 +76,7 @@ def expected_state(task: DeskTask) -> Database:
 
 
 class World:
-    """The shop as a task finds it, drawn from the task's id: a customer with three orders, and somebody else."""
+    """The shop as a task finds it, drawn from the task's id: a customer with three orders, and another customer."""
 
     def __init__(self, kind: str, number: int) -> None:
         self.rng = Random(f"desk {kind} {number}")

@@ -67,7 +67,7 @@ class Gymnasium(Env):
         """All that can happen, where the environment has it written down."""
         self._certain = self._table is None or is_certain(self._table)
         self._can_always_win = self._table is not None and self._certain and self._is_to_arrive
-        """Whether neither chance nor what was done before keeps the best plan from a score of 1."""
+        """Whether neither randomness nor what was done before keeps the best plan from a score of 1."""
         self.spec = replace(SPEC, prompt=self._prompt(), max_turns=self._limit)
         self._worth: list[list[float]] | None = None
         """Of each action in each state, once it was asked for."""
@@ -205,7 +205,7 @@ class Gymnasium(Env):
         return solved.actions if comes_off else None
 
     def _solve(self, number: int) -> _Solved:
-        """The best plan from a start, with the episode's own chance."""
+        """The best plan from a start, with the episode's own randomness."""
         self._begin(number)
         actions, over = [], False
         while self._left:

@@ -37,7 +37,7 @@ def _lake(bare: Any, seen: int) -> str:
 
 
 def _lake_drawn(kwargs: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
-    """Add a map drawn from the seed, where Gymnasium would draw one by chance."""
+    """Add a map drawn from the seed, where Gymnasium would draw one at random."""
     by_chance = kwargs.get("map_name", "") is None and kwargs.get("desc") is None
     return {**kwargs, "desc": generate_random_map(seed=seed)} if by_chance else kwargs
 

@@ -1,4 +1,4 @@
-"""The best play of a world whose every chance is known, by value iteration over its table."""
+"""The best play of a world whose every probability is known, by value iteration over its table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 __all__ = ["TransitionTable", "is_certain", "value_actions"]
 
 TransitionTable: TypeAlias = Mapping[int, Mapping[int, Sequence[tuple[float, int, float, bool]]]]
-"""By state and action, all that may happen: its chance, the next state, the reward, whether that is the end."""
+"""By state and action, all that may happen: its probability, the next state, the reward, whether that is the end."""
 
 _PATIENCE = 0.999
 """What a later reward is worth: below 1, or going in circles would be as good as going to the goal."""

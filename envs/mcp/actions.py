@@ -30,7 +30,7 @@ def parse_calls(text: str, tools: Collection[str]) -> tuple[ServerCall, ...]:
         raise MalformedCall(f"That is longer than {_LONGEST} characters.")
     try:
         data = json.loads(text, parse_constant=_no_constant)
-        json.dumps(data, ensure_ascii=False, allow_nan=False).encode()  # what cannot be passed on is no call
+        json.dumps(data, ensure_ascii=False, allow_nan=False).encode()  # what cannot be passed on is not a call
     except (ValueError, RecursionError):
         raise MalformedCall('That is not a call. Write {"name": ..., "arguments": {...}}, or a list of such.') from None
     given = data if isinstance(data, list) else [data]

@@ -46,7 +46,7 @@ _LONGEST = 8000
 """Characters of one result."""
 _MOST_TOOLS = 200
 _MOST_PAGES = 50
-"""Of the list of tools, for it may have no end."""
+"""Of the list of tools, as it may have no end."""
 _MOST_KEPT = 10_000
 _NAME = "{scratch}"
 

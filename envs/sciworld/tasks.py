@@ -59,9 +59,9 @@ class ScienceTask:
     screened: frozenset[int]
     """Variations that were played twice, in two processes."""
     left_out: frozenset[int]
-    """Variations that went another way the second time."""
+    """Variations that played out differently the second time."""
     unsolved: frozenset[int]
-    """Variations for which the simulator's own solution is none."""
+    """Variations that the simulator's own solution does not solve."""
 
     def plays(self, variation: int) -> bool:
         return variation < self.parts["test"].stop and variation not in self.left_out

@@ -70,13 +70,13 @@ class AgentGymFamily:
     closed: Callable[[bool], Json] = bool
     """Of whether there was one to close."""
     begins: bool = False
-    """Whether to create is to begin an episode."""
+    """Whether creating an environment begins an episode."""
     asks: bool = False
-    """Whether what is observed stays what was observed first, the question."""
+    """Whether the observation remains the first one, the question."""
     refuses: bool = False
     """Whether an error has a status of its own: their clients look at nothing else. Others look for what is missing."""
     not_begun: Json = None
-    """What a reset says that could not be carried out, where that is no error."""
+    """What a reset that could not be carried out says, where that is not an error."""
     action: Callable[[str], str] = lambda said: said
     """The action, out of all that the agent said; most clients have extracted it."""
 
@@ -211,7 +211,7 @@ FAMILIES: Mapping[str, AgentGymFamily] = {
     ),
 }
 _SPOKEN_BY: Mapping[str, str] = {"miniwob": "webarena", "search": "searchqa", "websites": "webarena"}
-"""Environments whose family has another name; all others that are no family speak as textcraft does."""
+"""Environments whose family has another name; all others without a family speak as textcraft does."""
 
 
 def choose_family(env: str) -> str:

@@ -1,4 +1,4 @@
-"""The arguments of a server, for whoever parses them; nothing that serves is imported here."""
+"""The arguments of a server, for any parser; nothing that serves is imported here."""
 
 from __future__ import annotations
 

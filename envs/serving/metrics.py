@@ -62,7 +62,7 @@ def _part(of: tuple[str, str, str], value: float, suffix: str, labels: Mapping[s
 
 
 def format_samples(samples: Iterable[tuple[str, Sample]]) -> bytes:
-    """Format samples with their environment's name; those of one metric stand together."""
+    """Format samples with their environment's name; those of one metric are kept together."""
     families: dict[str, list[str]] = {}
     for env, sample in samples:
         head = [f"# HELP {sample.name} {sample.says}", f"# TYPE {sample.name} {sample.kind}"]

@@ -31,7 +31,7 @@ _END_S = 5.0
 
 def run_guarded(work: Callable[[], int], *, leashed: bool) -> int:
     """Run the work; with a leash it also ends when standard input does. Call it before there are threads."""
-    if sys.platform != "linux":  # nobody can take in orphans
+    if sys.platform != "linux":  # nothing can adopt orphans
         if leashed:
             _at_the_end_of(0, _end_group)
         return work()

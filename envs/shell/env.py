@@ -211,7 +211,7 @@ class _Episode:
 
 
 def _find_trouble(action: str) -> str:
-    """The reason why a text is no command, shown to the agent; empty where it is one."""
+    """The reason why a text is not a command, shown to the agent; empty where it is one."""
     if not action.strip():
         return f"Write a command for bash, or {DONE}."
     if len(action) > _LONGEST:

@@ -41,7 +41,7 @@ def can_test() -> bool:
 
 
 def grade(task: ShellTask, entries: Entries, limits: Limits, tests_s: float) -> bool:
-    """Whether all checks of a task hold for a work folder; tests have so many seconds."""
+    """Whether all checks of a task hold for a work folder; tests have this many seconds."""
     if not all(_holds(check, entries) for check in task.checks if isinstance(check, FileIs)):
         return False
     commands = [check for check in task.checks if isinstance(check, Prints)]

@@ -70,7 +70,7 @@ class Limits:
     command_s: float = 10.0
     """Time of one command."""
     memory_bytes: int = 512 * _MEBI
-    """Memory of all processes together, looked at while a command runs; and of each one's addresses, twice that."""
+    """Memory of all processes together, checked while a command runs; and of each one's addresses, twice that."""
     processes: int = 64
     open_files: int = 128
     file_bytes: int = 16 * _MEBI
@@ -83,7 +83,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came of a command."""
+    """The outcome of a command."""
 
     output: bytes
     """Its beginning and its end, where something between them is left out."""
@@ -143,7 +143,7 @@ class Terminal:
         return str(answer.get("error", ""))
 
     def get(self) -> Sequence[Mapping[str, Any]] | None:
-        """End all processes and take out the work folder; None where it is too large to be looked at."""
+        """End all processes and take out the work folder; None where it is too large to be examined."""
         answer, packed = self._ask({"op": "get", "folder": self._work, "bytes": self._limits.disk_bytes}, b"", _GRACE_S)
         return None if "error" in answer else json.loads(packed)
 

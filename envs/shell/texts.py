@@ -1,4 +1,4 @@
-"""Texts for the agent: the guide, and what came of a command."""
+"""Texts for the agent: the guide, and the outcome of a command."""
 
 from __future__ import annotations
 

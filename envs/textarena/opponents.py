@@ -1,4 +1,5 @@
-"""Who plays the other seats: chance, a search, a model at an OpenAI-compatible endpoint, or one of the run's own."""
+"""Who plays the other seats: random moves, a search, a model at an OpenAI-compatible endpoint, or one of the run's
+own."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ _LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 
 @dataclass(frozen=True, slots=True)
 class TicTacToe:
     cells: str
-    """Nine letters: `+` of who is to move, `-` of who moved last, or a space."""
+    """Nine letters: `+` of the player to move, `-` of the one that moved last, or a space."""
 
     @property
     def moves(self) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ class Nim:
 @dataclass(frozen=True, slots=True)
 class ConnectFour:
     columns: tuple[str, ...]
-    """From the bottom: `+` of who is to move, `-` of who moved last."""
+    """From the bottom: `+` of the player to move, `-` of the one that moved last."""
     height: int
     last: int | None = None
     """Column of the last move."""

@@ -121,7 +121,7 @@ class Verifiers(Env):
     # --- playing ---
 
     def reset(self, task: str, seed: int) -> Observation:
-        """The seed changes nothing: chance within an episode is the environment's own."""
+        """The seed changes nothing: randomness within an episode is the environment's own."""
         split, number = self._find(task)
         self.end()
         self._episode = uuid.uuid4().hex

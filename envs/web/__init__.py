@@ -9,4 +9,4 @@ BROWSERS = (
     *("chromium-headless-shell", "chrome-headless-shell"),
     *("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"),
 )
-"""Programs that will do, the first that is there. Those without windows take a third of a whole browser's time."""
+"""Suitable programs; the first that exists is used. Those without windows take a third of a whole browser's time."""

@@ -1,4 +1,4 @@
-"""Text to action, strictly: a text that is no action gives `Malformed`, with the reason.
+"""Text to action, strictly: a text that is not an action gives `Malformed`, with the reason.
 
     click [18]
     type [7] [red shoes] [1]

@@ -1,7 +1,7 @@
 """A visit: the tabs of one episode, what is seen in them and what is done.
 
 Takes a `Scene` and actions; gives pages as text, and `ActionReply`s. Everything here runs in the browser's own thread.
-Nothing waits for a length of time: after an action the visit waits until what it set off has come to rest, by what the
+Nothing waits for a fixed time: after an action the visit waits until what it set off has come to rest, by what the
 browser reports of requests, navigations and frames drawn.
 """
 

@@ -160,7 +160,7 @@ def format_page(
     """Format one line for each node after the first `skipped`, as many as take about `tokens` tokens, at least one;
     a note says where there is more.
 
-    Lines that stand in `before`, one after another, are not repeated: the first and the last number stand for them.
+    Lines that are in `before`, one after another, are not repeated: the first and the last number stand for them.
     """
     form = "{indent}{node} [{number}]" if numbers_last else "{indent}[{number}] {node}"
     nodes = page.nodes[skipped:]

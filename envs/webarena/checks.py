@@ -29,7 +29,7 @@ _TOKEN = re.compile(r"(?:[^\s.,:;@#$%&*?!'\"`«»“”„‘’()\[\]{}<>]|\.(?
 """A word as nltk parts a text into words: `$0.50` is two, `2-3` one."""
 _IDLE_MS = 3000
 _GONE = re.compile(r"net::ERR_(?:CONNECTION|NAME|ADDRESS|INTERNET|NETWORK|SOCKET|SSL|TIMED|EMPTY)_|Page crashed")
-"""What the driver says where it is no page's fault, but the host's or the browser's."""
+"""What the driver says where it is not the page's fault, but the host's or the browser's."""
 
 
 async def check_success(check: SuccessCheck, answer: str, visit: Visit, hosts: Mapping[str, str]) -> bool:

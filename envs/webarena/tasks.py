@@ -30,7 +30,7 @@ _BESIDE = frozenset(("wikipedia", "homepage"))
 """Sites to look things up on, which make no category."""
 _KINDS = frozenset(("string_match", "url_match", "program_html"))
 _EVERY = 5
-"""One task template of so many is held out."""
+"""One task template in so many is held out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,9 +32,9 @@ _FILES = ("shop/tasks", "shop/admin_tasks", "forum/tasks", "wiki/tasks", "tracke
 _PARTS_OF: Mapping[str, Set[str]] = {"shop": {"shopping", "shopping_admin"}}
 """Where a site is more than the part of its name."""
 _EVERY = 5
-"""One template of so many of a site is held out."""
+"""One template in so many of a site is held out."""
 _DRAWN_EVERY = 4
-"""One variant of so many that a template draws is held out."""
+"""One variant in so many that a template draws is held out."""
 
 
 @cache  # the same for every instance

@@ -56,7 +56,7 @@ class _Walker:
 
     def _is_more(self, where: str) -> bool:
         """Whether the end of the page says that there is more in this direction."""
-        ends = self._page.rsplit("\n", 2)[1:]  # the task may stand below
+        ends = self._page.rsplit("\n", 2)[1:]  # the task may be below
         return any(line.startswith("(there is more") and where in line for line in ends)
 
     def _in_view(self, wanted: Element) -> int | None:

@@ -13,7 +13,7 @@ __all__ = ["ExpectedChange", "ExpectedChanges", "is_just"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedChange:
-    """A row that is added, one that is removed, or, with both, one that is edited; other columns are not looked at."""
+    """A row that is added, one that is removed, or, with both, one that is edited; other columns are ignored."""
 
     removed: RowValues | None = None
     added: RowValues | None = None

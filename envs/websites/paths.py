@@ -45,7 +45,7 @@ class PathAction:
 
 
 def parse_path_action(line: str) -> PathAction | None:
-    """`type [textbox 'Title'] [{title}] [0]`; None where a line is no action of an agent's."""
+    """`type [textbox 'Title'] [{title}] [0]`; None where a line is not an action of an agent's."""
     found = _LINE.fullmatch(line)
     if found is None or found[1] not in _NUM_ARGUMENTS:
         return None
@@ -60,7 +60,7 @@ def parse_path_action(line: str) -> PathAction | None:
 
 
 def list_placeholders(text: str) -> set[str]:
-    """Names in braces; nothing but names may stand there."""
+    """Names in braces; nothing but names is allowed there."""
     fields = {(name, spec, conversion) for _, name, spec, conversion in Formatter().parse(text) if name is not None}
     if any(spec or conversion or not name.isidentifier() for name, spec, conversion in fields):
         raise ValueError(f"only names can stand in braces: {text}")

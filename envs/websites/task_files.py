@@ -165,7 +165,7 @@ class _Reader:
         return tuple(each for line in text.splitlines() for each in self._read_line(line))
 
     def _read_line(self, line: str) -> TaskPath:
-        """An action, or the name of steps that stand above."""
+        """An action, or the name of steps defined above."""
         action = parse_path_action(line)
         if action is None and line not in self._steps:
             raise self._error(f"neither an action nor the name of steps: {line}")

@@ -102,7 +102,7 @@ class TaskTemplate:
     answer: Query | str | None
     """What the agent must say; `NOT_POSSIBLE` where it cannot be done."""
     url: str | None
-    """The address that must be looked at in the end, with values and facts in braces."""
+    """The address that must be open in the end, with values and facts in braces."""
     free: frozenset[str]
     """Parameters that the address may have besides, such as an order that was not asked for."""
     changes: tuple[TableQuery, ...]

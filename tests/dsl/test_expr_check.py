@@ -163,7 +163,7 @@ def test_a_mistake_is_reported_alone_with_its_place(
 
 
 def _unmarked(marked: str) -> tuple[str, str, str]:
-    """What stands before, between and after the marks."""
+    """What is before, between and after the marks."""
     before, rest = marked.split("«")
     at, after = rest.split("»")
     return before, at, after
@@ -176,7 +176,7 @@ def test_every_code_is_listed_and_each_is_shown_here() -> None:
 
 def test_all_mistakes_are_reported_at_once_in_the_order_of_the_text() -> None:
     found = checked("foo(stpe) + 1 / 0 > scor", "until", BOOLEAN)
-    # what stands in a function that there is not may be of its language
+    # what is in a function that does not exist may be of its language
     assert [d.span.text for d in found] == ["foo", "1 / 0", "scor"]
 
 

@@ -14,7 +14,7 @@ from agym.dsl.frozen import frozen
 
 @frozen
 class Lamp:
-    """With a default, and one that is made anew."""
+    """With a default, and one that is made anew each time."""
 
     SHORTHAND: ClassVar[str] = "name"
 

@@ -1,4 +1,5 @@
-"""Inherited keys: without effect they are left out, null takes them away, and mistakes stand where they were made."""
+"""Inherited keys: without effect they are left out, null takes them away, and mistakes are reported where they were
+made."""
 
 from __future__ import annotations
 

@@ -411,7 +411,7 @@ def test_one_stage_in_which_it_matters_is_enough(reported: Check) -> None:
 
 
 def test_a_key_must_matter_wholly_in_one_stage(reported: Check) -> None:
-    # the first stage is no reinforcement, the second makes one update per step: neither has anything to stop
+    # the first stage is not reinforcement, the second makes one update per step: neither has anything to stop
     one_update = WARM_UP | {"schedule.1.algorithm.groups_per_update": None, "schedule.0.algorithm.epochs": 3}
     assert reported(one_update, ["algorithm.kl_stop"]) == ["algorithm.kl_stop"]
 

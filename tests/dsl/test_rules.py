@@ -364,7 +364,7 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
             meeting("policy", "earlier"),
             meeting("policy") | {"checkpoint.export": False, "hardware.gpus_per_node": 2},
             meeting("random") | {HARNESS: OWN_AGENT},
-            # where nothing is played, nobody is met
+            # where nothing is played, there are no opponents
             SFT | meeting("earlier") | {"eval": None, "checkpoint.export": False},
         ],
     ),
@@ -982,7 +982,7 @@ RULES = {name_of(rule): rule for rule in rules.RULES}
 
 @pytest.fixture
 def say(change: Callable[..., Any], recipe: Recipe, catalog: Catalog) -> Callable[..., list[Diagnostic]]:
-    """What one rule says of the small recipe with changes, where a person wrote one key."""
+    """What one rule says about the small recipe with changes, where a person wrote one key."""
 
     def said(name: str, changes: Changes, key: str = "name") -> list[Diagnostic]:
         changed = change(recipe, changes)

@@ -18,7 +18,7 @@ Say = Callable[[str], list[tuple[str, str, str]]]
 
 @pytest.fixture
 def say(tmp_path: Path, catalog: Catalog) -> Say:
-    """Code, the text that it stands at, and help, of a recipe next to a model, a prompt and a folder of episodes."""
+    """Code, the text that it points at, and help, of a recipe next to a model, a prompt and a folder of episodes."""
     for name in ("model/config.json", "model.safetensors", "prompt.txt", "runs/one/episodes.jsonl"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("{}")

@@ -1,4 +1,4 @@
-"""Rooms drawn by hand: what is seen of them, how it is said, and what commands come to."""
+"""Rooms drawn by hand: what is seen of them, how it is said, and what commands do."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ async def test_an_environment_behind_a_url_conforms(tmp_path: Path) -> None:
 
 
 class Flawed(Env):
-    """Conforms, but for one flaw."""
+    """Conforms, except for one flaw."""
 
     def __init__(self, flaw: str = "", shared: list[int] | None = None) -> None:
         self.flaw = flaw
@@ -295,7 +295,7 @@ def test_a_word_that_all_experts_end_with_is_nothing_by_itself(
 
 
 class Unlisted(Flawed):
-    """Lists no tasks, as servers of other makes."""
+    """Lists no tasks, like servers of other systems."""
 
     def __init__(self, flaw: str = "") -> None:
         super().__init__(flaw)

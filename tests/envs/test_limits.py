@@ -86,7 +86,7 @@ def test_what_is_no_text_is_left_to_whoever_plays() -> None:
     assert check_first(Observation(text=5), "odd").text == 5  # type: ignore[arg-type]
 
 
-# --- servers of other makes, which keep to no limit ---
+# --- servers of other systems, which keep to no limit ---
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Pictures of what is seen: valid and small, only where they are asked for, and looked at before they are kept."""
+"""Pictures of what is seen: valid and small, only where they are asked for, and checked before they are kept."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_grid_world_draws_each_observation_where_it_is_asked_to(create: Create
     for action in actions[:4]:
         step = drawing.step(action)
         pictures.append(step.observation.picture)
-        assert plain.step(action).observation == step.observation  # but for the picture
+        assert plain.step(action).observation == step.observation  # except for the picture
     assert (unseen.text, unseen.picture) == (seen.text, None)
     for picture in pictures:
         assert picture is not None

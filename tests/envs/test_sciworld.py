@@ -354,7 +354,7 @@ def test_simplifications_change_what_can_be_done_and_electricity_stays_where_it_
 # --- neighbours ---
 
 WANDERING = ("go outside", "wait", "look around", "wait", "look around", "wait1", "look around")
-"""Where animals move by chance."""
+"""Where animals move at random."""
 
 
 def wandered(env: SciWorld, task: str = "find-animal/4") -> list[str]:

@@ -204,7 +204,7 @@ def test_nothing_is_left_behind() -> None:
 
 # --- whoever runs it -----------------------------------------------------------------------------------------------
 
-# it may read every file, for the interpreter may lie where only root does
+# it may read every file, as the interpreter may lie where only root can read
 ORDINARY = (
     "setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps +dac_read_search --ambient-caps +dac_read_search"
 )

@@ -21,7 +21,7 @@ CLOSE = Watch(start_s=30, every_s=0.1, probe_s=0.5, misses=2, stop_s=10)
 
 
 def program(folder: Path, text: str) -> ServeCommand:
-    """A server of another make; `listener` is its socket."""
+    """A server of another system; `listener` is its socket."""
     script = folder / "program.py"
     opening = "import socket, sys, time\nlistener = socket.socket(fileno=int(sys.argv[sys.argv.index('--fd') + 1]))\n"
     script.write_text(opening + "listener.setblocking(True)\n" + text)
@@ -96,7 +96,7 @@ async def test_a_server_that_hangs_is_named_and_restarted(tmp_path: Path) -> Non
 
 @dataclass
 class Ended:
-    """A process that is no more."""
+    """A process that has ended."""
 
     returncode: int
 

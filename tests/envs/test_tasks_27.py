@@ -1,4 +1,4 @@
-"""The table of AgentGym-RL's tasks is true: its splits are there, with so many tasks, and tests show the loaders."""
+"""The table of AgentGym-RL's tasks is true: its splits exist, with that many tasks, and tests show the loaders."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def test_the_corpus_has_every_word_an_episode_can_show(options: Mapping[str, Jso
 
 
 def _bare(words: set[str], known: set[str]) -> set[str]:
-    """Words that are known but for the full stop after them."""
+    """Words that are known except for the full stop after them."""
     return {word for word in words if word.strip(".:") in {other.strip(".:") for other in known}}
 
 

@@ -447,7 +447,7 @@ def test_a_driver_that_died_is_a_fault_and_then_the_next_visit_has_another(site:
     os.kill(driver, signal.SIGKILL)
     with pytest.raises(EnvFault):
         begin(surfers[1], site, "/")
-    # whoever still sits in the lost one keeps nobody from coming in
+    # a visit that still holds the lost one keeps no other from coming in
     assert "Hall" in begin(surfers[2], site, "/")
     assert "Hall" in begin(surfers[1], site, "/")
     for surfer in surfers:
@@ -519,7 +519,7 @@ input()
 
 @contextmanager
 def browsing(temporary: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process with a browser, whose temporary files are where nobody else's are."""
+    """A process with a browser, with a folder for temporary files of its own."""
     with started(BROWSING, temporary) as process:
         assert heard(process) == "up\n"
         yield process

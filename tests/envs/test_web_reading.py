@@ -141,7 +141,7 @@ def test_the_piece_of_an_element_that_is_used_comes_next(action: Any) -> None:
 
 
 def test_an_element_that_is_as_two_looks_ago_is_shown_again() -> None:
-    """What 'as before' refers to is the last that was said of an element."""
+    """What 'as before' refers to is the last that was said about an element."""
     tab = StubTab("abcdefghijkl")
 
     def mark(name: str) -> Any:

@@ -111,7 +111,7 @@ WINDOW = TreeWindow(width=100, height=100)
 
 
 class Document:
-    """A page as Chromium tells of it, made by hand: first the document, then what is in it."""
+    """A page as Chromium describes it, made by hand: first the document, then what is in it."""
 
     def __init__(self, **more: Any) -> None:
         self._strings: list[str] = []

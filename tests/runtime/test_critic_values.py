@@ -33,7 +33,7 @@ CLOCK = {"step": 0.0, "total_step": 0.0, "stage": "exploit", "stage_index": 1.0}
 
 
 def episode(*lengths: tuple[int, ...], ending: Ending = Ending.DONE, invalid: int = -1) -> Episode:
-    """A segment for each tuple: two tokens of the environment's before each turn of so many tokens."""
+    """A segment for each tuple: two tokens of the environment's before each turn of that many tokens."""
     segments, turns = [], []
     for at, of_segment in enumerate(lengths):
         sampled = [mark for length in of_segment for mark in [False, False, *[True] * length]]

@@ -217,7 +217,7 @@ def test_two_environments_share_a_step_by_weight(new_run: Any) -> None:
 
 
 class Noted(SilentReporter):
-    """A reporter that keeps what a person would be told."""
+    """A reporter that keeps what a user would be told."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []

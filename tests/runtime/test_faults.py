@@ -57,7 +57,7 @@ def play(run: Any, url: str, patience_s: float = 20.0) -> Any:
 
 
 def learnt(run: Any) -> list[dict[str, Any]]:
-    """All that the rows say but for how often something had to be tried."""
+    """All that the rows say except how often something had to be tried."""
     return [{key: row[key] for key in row if not key.startswith(COUNTS)} for row in run.exact()]
 
 

@@ -1,6 +1,6 @@
 """Golden rows: one miniature run of every preset writes the metrics that are frozen in `golden/`.
 
-`python -m pytest tests/runtime/test_golden.py --golden` writes them anew; a commit that does so does nothing else.
+`python -m pytest tests/runtime/test_golden.py --golden` rewrites them; a commit that does so does nothing else.
 """
 
 from __future__ import annotations

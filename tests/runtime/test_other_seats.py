@@ -272,7 +272,7 @@ def test_seats_that_nobody_here_can_play_are_refused_before_anything_is_played(
         order = GroupRequest(task=Task(environment="duel", id="train-0", seed=3), size=1, limits=limits, seed=0)
         with pytest.raises(StepRefused, match=f"environment 'duel'.*{reason}.*agym serve"):
             await worker.play([order], style, lambda episode: None)
-        # it stands in nobody's way where another one is played
+        # it is in nobody's way where another one is played
         assert await worker.play([], replace(style, agent=Agent()), lambda episode: None) == []
 
     asyncio.run(go())

@@ -124,7 +124,7 @@ def test_idle_row_is_a_row():
 
 
 class OneLayer(torch.nn.Module):
-    """What attention asks of the layer it stands in: nothing."""
+    """What attention needs from the layer it is in: nothing."""
 
 
 def states(heads: int, tokens: int, seed: int) -> torch.Tensor:

@@ -33,7 +33,7 @@ def lines(path: Path, *records: Any) -> Path:
 
 
 def told(run: Any, name: str) -> list[float]:
-    """Of the steps that had anything to tell."""
+    """Of the steps that had anything to report."""
     return [row[name] for row in run.steps() if name in row]
 
 

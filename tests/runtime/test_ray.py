@@ -174,7 +174,7 @@ def actor(worker: Playing) -> RolloutActor:
 
 
 class Here:
-    """An actor's handle, with the actor in this process. It is gone after so many answers."""
+    """An actor's handle, with the actor in this process. It is gone after this many answers."""
 
     def __init__(self, made: Any, answers: int = 1000) -> None:
         self._made, self._answers = made, answers
@@ -811,7 +811,7 @@ class Driver:
 
     def ended(self) -> tuple[int, str]:
         out, _ = self.process.communicate(timeout=300)
-        # who was told to end may be on its way, on a busy machine for seconds
+        # a process that was told to end may take a while, on a busy machine seconds
         self.nothing_within(30)
         return self.process.returncode, out
 
@@ -827,7 +827,8 @@ ON_RAY = ("--set", "hardware.launcher=ray")
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Driver:
-    """A run whose driver is no more. The last of Ray's own tries for a minute to tell it: meanwhile other tests run."""
+    """A run whose driver is gone. The last of Ray's own processes tries for a minute to tell it: meanwhile other tests
+    run."""
     driver = Driver(tmp_path_factory.mktemp("killed"), *ON_RAY)
     driver.wait_for_rows(3)
     driver.process.kill()
@@ -889,7 +890,7 @@ COUNTED = ("total_step", "stage", "rollout/tokens", "rollout/episodes", "train/t
 
 
 def same_start(rows: list[dict[str, Any]], inline: list[dict[str, Any]], steps: int) -> None:
-    """The same tokens, and the same losses but for the order of sums."""
+    """The same tokens, and the same losses except for the order of sums."""
     for mine, theirs in list(zip(rows, inline, strict=False))[:steps]:
         assert {key: mine.get(key) for key in COUNTED} == {key: theirs.get(key) for key in COUNTED}
         assert mine.get("train/loss", 0) == pytest.approx(theirs.get("train/loss", 0), abs=1e-5)

@@ -24,7 +24,7 @@ def test_a_run_outlives_one_of_each_kind(
     done = subprocess.run(
         [sys.executable, root / "bench/faults.py", tmp_path, *words], capture_output=True, text=True, timeout=580
     )
-    # what is wrong with the history stands in the table
+    # what is wrong with the history is in the table
     assert done.returncode == 0, done.stdout + done.stderr
     kills = {kill["victim"]: kill for kill in map(json.loads, (tmp_path / "kills.jsonl").read_text().splitlines())}
     assert kills.keys() == {*victims}

@@ -72,7 +72,7 @@ def test_the_declared_range_holds_for_the_score_and_not_for_each_step(
         clients={"echo": world(echo, reward, 1.0, score=score, score_range=range_)},
     )
     run.go()
-    # an episode without a single action earns nothing and is none of the environment's doing
+    # an episode without a single action earns nothing and is not the environment's doing
     assert any(row["rollout/faults"] for row in run.steps()) == is_fault
 
 

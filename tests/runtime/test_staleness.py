@@ -59,7 +59,7 @@ def ahead(new_run: Any) -> Callable[..., Any]:
 
 @dataclass
 class Apart:
-    """A crew whose workers do not wait for each other; an update takes so many rounds of the event loop."""
+    """A crew whose workers do not wait for each other; an update takes this many rounds of the event loop."""
 
     workers: Any
     rounds: int = 0
@@ -297,7 +297,7 @@ class InFlight(Apart):
 
 @pytest.fixture
 def in_flight(ahead: Callable[..., Any]) -> Callable[..., Any]:
-    """`in_flight(2, rounds=7)`: a run whose workers overlap, an update takes so many rounds of the event loop."""
+    """`in_flight(2, rounds=7)`: a run whose workers overlap, an update takes this many rounds of the event loop."""
 
     def make(staleness: int, *settings: str, rounds: int = 7, pace: int = 3) -> tuple[Any, list[InFlight]]:
         run = ahead(staleness, "hardware.in_flight=true", "hardware.launcher=ray", *settings)
@@ -408,7 +408,7 @@ def test_a_roll_back_drops_what_the_weights_that_failed_have_played(ahead: Any) 
     run.learner.faulty = lambda number, sequences: UpdateFault.NAN if number == 4 else None
     run.go()
     assert run.steps()[3]["guard/action"] == "roll_back"
-    # step 5's batch was begun with version 3; after the roll-back it is played anew, by the weights of step 2
+    # step 5's batch was begun with version 3; after the rollback it is played anew, by the weights of step 2
     assert staleness(run)[:5] == [0, 1, 1, 1, 0]
     progress = json.loads((run.root / "checkpoints/step-8/progress.json").read_text())
     assert progress["mixture"]["drawn"] == {"echo": 8 * 4}

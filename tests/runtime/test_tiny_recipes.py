@@ -36,7 +36,7 @@ SHOWN = 8
 
 
 class Silent:
-    """No sampler: whoever imitates samples nothing."""
+    """No sampler: imitation samples nothing."""
 
 
 def planned(name: str) -> Plan:

@@ -31,7 +31,7 @@ ONE_PAIR = ("algorithm.preference.pairs_per_group=1",)
 
 @dataclass
 class Watched:
-    """A group of workers whose every call is noted, with what was given and what came of it."""
+    """A group of workers whose every call is noted, with its arguments and its result."""
 
     workers: Any
     calls: list[tuple[str, tuple[Any, ...], Any]] = field(default_factory=list)

@@ -68,7 +68,7 @@ TROUBLES: Mapping[str, Answer] = {
 
 @dataclass
 class Unruly:
-    """In front of a server: requests to step, counted from 1, come to the trouble that is named for them."""
+    """In front of a server: requests to step, counted from 1, meet the trouble that is named for them."""
 
     app: EnvServer
     trouble: Mapping[int, str]

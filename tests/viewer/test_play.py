@@ -35,7 +35,7 @@ NAME = sha256(PICTURE).hexdigest()
 
 
 class DrawnCounter(Counter):
-    """Its observations have a picture; the second has one that is no PNG."""
+    """Its observations have a picture; the second has one that is not a PNG."""
 
     def reset(self, task: str, seed: int) -> Observation:
         return replace(super().reset(task, seed), picture=PICTURE)

@@ -129,7 +129,7 @@ FILTERS: list[tuple[EpisodeFilter, Callable[[Record], bool]]] = [
 
 
 def said(record: Record) -> str:
-    """Words as they are found: without what stands between them."""
+    """Words as they are found: without what is between them."""
     texts = [record["opening"][-1]["content"]]
     texts += [text for turn in record["turns"] for text in (turn["reply"], turn["observation"])]
     return " ".join("".join(c if c.isalnum() else " " for c in " ".join(texts).lower()).split())

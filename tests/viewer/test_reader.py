@@ -1,4 +1,4 @@
-"""Rows of recorded episodes: both versions, whole lines alone, nothing lost to what is no episode."""
+"""Rows of recorded episodes: both versions, only whole lines, nothing lost to what is not an episode."""
 
 from __future__ import annotations
 

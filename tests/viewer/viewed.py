@@ -51,7 +51,7 @@ def write_house(root: Path) -> None:
 
 
 def played(step: int, task: int, **changes: Any) -> dict[str, Any]:
-    """An episode of two turns; those of a step stand in groups of two."""
+    """An episode of two turns; those of a step are in groups of two."""
     name = f"door-{task}"
     lost = name == PLANTED_TASK and step >= PLANTED_STEP
     act = "kick" if lost else "open"

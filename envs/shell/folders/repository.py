@@ -20,7 +20,7 @@ _TOUCHED = re.compile(r"^(?:--- a/|\+\+\+ b/|rename from |rename to )(\S+)", re.
 
 
 def make_check(tests: Sequence[str], test_patch: str, solution: str, files: Mapping[str, bytes]) -> Passes:
-    """A check that these tests pass; the agent's files count but for tests, what helps them and what steers pytest."""
+    """A check that these tests pass; the agent's files count, except tests, what helps them and what steers pytest."""
     named = {test.partition("::")[0] for test in tests}
     touched = {*_TOUCHED.findall(test_patch)}
     _check_tests(tests, named, touched, files)

@@ -38,7 +38,7 @@ _MAX_STATE = 128 * 1024
 _PIPE = 1 << 20
 """Bytes that a pipe holds, at most."""
 _LOOK_S = 0.05
-"""How often the memory of the processes is looked at."""
+"""How often the memory of the processes is checked."""
 _MAX_OUTPUT = 8 << 20
 """Bytes after which a command is ended; what it keeps of them is much less."""
 
@@ -237,7 +237,7 @@ def _writer(fd: int, data: bytes) -> Callable[[], bool]:
 
 
 def _drain(serve_end: Callable[[], bool]) -> None:
-    """Read what a pipe still holds, and no more: whoever writes on is not waited for."""
+    """Read what a pipe still holds, and no more: nothing waits for a process that goes on writing."""
     for _ in range(_PIPE >> 16):
         if not serve_end():
             return
@@ -256,7 +256,7 @@ def _memory() -> int:
 
 
 def _reap(sparing: int) -> None:
-    """Collect what has ended and has no other parent, but for the command itself."""
+    """Collect what has ended and has no other parent, except the command itself."""
     with suppress(ChildProcessError):
         while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
             if found.si_pid == sparing:

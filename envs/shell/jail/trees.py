@@ -44,7 +44,7 @@ def pack_tree(root: str, limit: int) -> bytes:
 
 
 def _walk(root: str) -> Iterator[dict[str, Any]]:
-    """Describe what a folder holds; what cannot be read, or is no file, folder or link, is left out."""
+    """Describe what a folder holds; what cannot be read, or is not a file, folder or link, is left out."""
     folders = [""]
     while folders:
         below, inner = folders.pop(), list[str]()

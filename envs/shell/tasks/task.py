@@ -1,4 +1,4 @@
-"""A task of the shell: what is asked, the files at the start, a solution, and what is looked at in the end."""
+"""A task of the shell: what is asked, the files at the start, a solution, and what is checked in the end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Prints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileIs:
-    """What a file must hold, but for space at the ends of its lines."""
+    """What a file must hold, except for space at the ends of its lines."""
 
     path: str
     text: str

@@ -91,7 +91,7 @@ def _search(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswe
 
 
 def match_words(text: str) -> list[tuple[str, object]]:
-    """Conditions that each word occurs in what is said of a product."""
+    """Conditions that each word occurs in what is said about a product."""
     said = "sku || ' ' || name || ' ' || maker || ' ' || material || ' ' || description LIKE ? ESCAPE '!'"
     return [(said, make_pattern(word)) for word in text.split()[:8]]
 

@@ -16,7 +16,7 @@ SITE = WebSite(
         "tracker.test": Host(
             title="Trackwright",
             user=USER,
-            # projects last, for their addresses begin with anything
+            # projects last, as their addresses may begin with anything
             routes=(*pages.ROUTES, *projects.ROUTES, *items.ROUTES),
         )
     },

@@ -1,4 +1,4 @@
-"""The pages of the tracker outside projects: one's own lists, groups, people, search, signing in."""
+"""The pages of the tracker outside projects: the user's own lists, groups, people, search, signing in."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .access import ROLES, VISIBLE, find_team_role, get_user
 __all__ = ["RESERVED", "ROUTES", "SLUG", "get_text", "share_tracker"]
 
 SLUG = re.compile(r"[a-z0-9][a-z0-9._-]{1,38}[a-z0-9]")
-"""What may stand in addresses."""
+"""What addresses may contain."""
 RESERVED = frozenset(
     ("dashboard", "explore", "groups", "login", "logout", "profile", "projects", "search", "starred", "todos", "users")
 )

@@ -35,7 +35,7 @@ _MARK = re.compile(r"\[\[([^\[\]\n]+)\]\]|'''([^'\n]+)'''")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     number: int
-    """From 0 on, which is what stands before the first heading."""
+    """From 0 on, which is what comes before the first heading."""
     heading: str
     text: str
     """As it was written, with its heading."""

@@ -20,7 +20,7 @@ SHORTHANDS = {("algorithm",): "use"}
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a recipe."""
+    """What a recipe resulted in."""
 
     composed: Composed
 

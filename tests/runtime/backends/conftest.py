@@ -27,7 +27,7 @@ REAL = [
 ]
 """Marks of tests with an engine."""
 
-# what the linker reads cannot be set any more; without it the engines are slower and right all the same
+# what the linker reads cannot be set any more; without it the engines are slower but still correct
 os.environ.update(
     {name: value for name, value in missing_variables(os.environ, threads=1, cpu=True).items() if name != "LD_PRELOAD"}
 )

@@ -58,7 +58,7 @@ def answers(critic: DeepSpeedCritic, sequences: list[TrainSequence]) -> np.ndarr
 
 
 def before(critic: DeepSpeedCritic, sequences: list[TrainSequence]) -> np.ndarray:
-    """What stands before each trained token."""
+    """What comes before each trained token."""
     pairs = zip(critic.values(sequences), sequences, strict=True)
     return np.concatenate([said[np.flatnonzero(each.loss_mask) - 1] for said, each in pairs])
 

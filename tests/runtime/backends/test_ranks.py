@@ -106,7 +106,7 @@ DIVIDED = {
     "qwen3_next": "'Qwen3NextGatedDeltaNet' would mix several",
     "deepseek_v3": "'DeepseekV3Attention' has keys and values of different widths",
 }
-"""Architectures, and why rows of theirs cannot be divided."""
+"""Architectures, and why their rows cannot be divided."""
 
 
 def test_each_kind_of_layer_keeps_its_log_probs_and_gradients_when_rows_are_divided_or_is_refused_by_name(

@@ -25,7 +25,7 @@ def tokenizer() -> ModelTokenizer:
 
 @dataclass
 class Speaker:
-    """Says what it was given to say; the version and log-prob of each token tell of the reply that it belongs to."""
+    """Says what it was given to say; the version and log-prob of each token identify the reply that it belongs to."""
 
     tokenizer: Any
     lines: Callable[[int, str], str]

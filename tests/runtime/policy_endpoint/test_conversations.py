@@ -39,7 +39,7 @@ def policy_of(speaker: Speaker, tokenizer: Any, slots: int = 8) -> Policy:
 
 
 class Client:
-    """A client that goes on, goes back, forgets and invents, by chance."""
+    """A client that goes on, goes back, forgets and invents, at random."""
 
     def __init__(self, policy: Policy, episode: PolicyEpisode, rng: Random) -> None:
         self.policy, self.episode, self.rng = policy, episode, rng

@@ -1,4 +1,4 @@
-"""What a person sees: exact lines where it is no terminal, exact frames where it is one."""
+"""What a person sees: exact lines where it is not a terminal, exact frames where it is one."""
 
 from __future__ import annotations
 

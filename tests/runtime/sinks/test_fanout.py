@@ -1,4 +1,4 @@
-"""Everyone is told, in order, and nobody can hold up or end a run: not a sink, not the console."""
+"""Everyone is notified, in order, and nothing can hold up or end a run: not a sink, not the console."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def replace_model(seat, model):
 
 
 class _Recorded:
-    """What stands between a harness and its model: it keeps the messages, and refuses a request too many."""
+    """What stands between a harness and its model: it keeps the messages, and refuses requests over the limit."""
 
     def __init__(self, trace, limit):
         self._trace, self._limit = trace, limit
