@@ -96,7 +96,7 @@ class Server:
 
     @property
     def left(self) -> int:
-        """Files and folders for the while."""
+        """Number of temporary files and folders."""
         return sum(len(folders) + len(files) for _, folders, files in os.walk(self.folder))
 
 

@@ -243,7 +243,8 @@ def differences(sequences: Sequence[TrainSequence], own: Sequence[Floats]) -> Fl
 
 
 class Watched(InlineWorkerGroup):
-    """Compares everything that is played with what the engine holds, and everything trained on with what was played."""
+    """Compares everything that is played with what the engine holds, and all that is trained on with what was
+    played."""
 
     def __init__(self, *workers: Any, tap: Tap, rows: Mapping[float, Row], tokenizer: Tokenizer) -> None:
         super().__init__(*workers)

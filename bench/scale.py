@@ -13,9 +13,10 @@ equal length, and with one in eight that is eight times as long. It prints what 
 other nothing: with staleness 1 each step takes as long as the learning or the next batch, in flight a run as long as
 its longer half. Learning takes one more pass there, as the log-probs of older samples are recomputed. A worker is idle
 while its process uses no processor. `ray` also prints the processor time of a step, which another's load lengthens less
-than the step. `controller` plays three batches that fill all slots, with 16 real actors that make their episodes up,
-the other engines in this process; `--seconds` is how long an episode takes on average. It claims less than one core,
-and less than 50 KB an episode besides its tokens.
+than the step.
+`controller` plays three batches that fill all slots, with 16 real actors that make their episodes up, the other engines
+in this process; `--seconds` is how long an episode takes on average. It claims less than one core, and less than 50 KB
+an episode besides its tokens.
 """
 
 from __future__ import annotations

@@ -134,9 +134,9 @@ class Step:
     """The environment stopped the episode for a reason outside the task, such as its own limit of steps."""
     status: Status = Status.OK
     info: Mapping[str, Json] = field(default_factory=dict)
-    """Further facts. `state`, if there, names the current state of the episode: equal states of a task have equal
-    names. `metrics`, if in an episode's last step, has numbers by name, whose means are metrics of the run. `judge`, in
-    the last step, is a `JudgeRequest` as `wire.judge_to` writes it."""
+    """Further facts. `state`, if there, names the episode's current state: equal states of a task have equal names.
+    `metrics`, if in an episode's last step, has numbers by name, whose means are metrics of the run.
+    `judge`, in the last step, is a `JudgeRequest` as `wire.judge_to` writes it."""
 
     @property
     def ended(self) -> bool:

@@ -117,7 +117,7 @@ def _check(name: str, create: object) -> Create:
     return checked
 
 
-# --- a folder of your own -----------------------------------------------------------------------------------------
+# --- a folder of your own ------------------------------------------------------------------------------------------
 
 
 def _load_folder(name: str) -> object:

@@ -99,7 +99,7 @@ class Desk(Env):
         return None if self._episode is None else advise(self._episode).action
 
     def noise_action(self, rng: Random) -> str | None:
-        """A useless lookup or phrase; never a change, which could not be undone."""
+        """A lookup or a pointless phrase; never a change, which could not be undone."""
         if self._episode is None:
             return None
         orders = [order for order, _ in self._episode.task.database.select("orders")]

@@ -60,7 +60,7 @@ def test_any_text_ends_in_diagnostics_inside_it_or_in_a_value(text: str, place: 
         Expr(text).evaluate(MappingFacts(scope))
 
 
-# --- well-formed expressions, for the properties of valid ones ---------------------------------------------------
+# --- well-formed expressions, for the properties of valid ones -----------------------------------------------------
 
 LITERALS = st.one_of(st.integers(0, 50).map(str), st.sampled_from(["0.5", "1e-3", "2.5", "100", "0.0"]))
 LEAVES = (

@@ -493,12 +493,13 @@ class Run:
         return calls
 
     def killed(self, at: int) -> Run:
-        """Dies in its `at`th call; what goes on from the folder of that moment."""
+        """Dies in its `at`th call; returns the run that goes on from the folder of that moment."""
         ((_, again),) = self.killed_in(range(at, at + 1))
         return again
 
     def killed_in(self, calls: range) -> list[tuple[int, Run]]:
-        """For each of these calls what goes on from the folder of that moment; it dies in the last of them."""
+        """Returns, for each of these calls, the run that goes on from the folder of that moment; dies in the last of
+        them."""
         self.around = lambda workers: Mortal(workers, self.root, calls)
         with pytest.raises(Killed):
             self.go()

@@ -1,4 +1,4 @@
-"""Replies of which only some may be given: nothing else is said, and log-probs are those of what was left to choose."""
+"""Replies restricted to some: nothing else is said, and log-probs are those of what was left to choose from."""
 
 from __future__ import annotations
 

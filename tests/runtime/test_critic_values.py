@@ -1,4 +1,4 @@
-"""What a critic says of an episode's tokens, what it should have said, and the loss between the two."""
+"""What a critic says about an episode's tokens, what it should have said, and the loss between the two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A learner's state as version 0.1.0 saved it, by DeepSpeed itself under each stage: loaded by what runs no code."""
+"""A learner's state as version 0.1.0 saved it, by DeepSpeed itself under each stage: loaded without running any
+code."""
 
 from __future__ import annotations
 
