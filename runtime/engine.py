@@ -1,8 +1,8 @@
 """Walks the plan: stages, steps, evaluations, saves.
 
 What comes next is a pure function of `Progress`, which is in every checkpoint: a run that was killed at any moment and
-resumed takes the same steps, and writes the same rows, as one that never was. A learner that is lost is replaced, and
-the run goes on from its newest checkpoint in the same way, without a person.
+resumed takes the same steps, and writes the same rows, as one that was never killed. A learner that is lost is
+replaced, and the run goes on from its newest checkpoint in the same way, without human help.
 """
 
 from __future__ import annotations
@@ -185,8 +185,8 @@ class Engine:
         except GuardStop as stop:
             return self._outcome(OutcomeKind.GUARDED, str(stop))
         except StepRefused:
-            # where a batch is lost that older weights played, nothing can be saved that it could be played from again:
-            # the checkpoint before is the one to resume from
+            # if a batch played by older weights is lost, nothing can be saved from which it could be played again: the
+            # checkpoint before is the one to resume from
             with suppress(StepRefused):
                 await self._save()
             raise
@@ -263,7 +263,7 @@ class Engine:
         self._reporter.phase(f"stage {stage.settings.stage}")
         before = self._plan.stages[stage.index - 1] if stage.index else None
         if progress.step == 0 and before is not None:
-            # the divergence that the weight was adapted to is another one
+            # the weight was adapted to another divergence
             progress.kl_scale = progress.kl_scale if _pull(before) == _pull(stage) else 1.0
         await self._optimise(fresh=progress.step == 0 and before is not None and _lesson(before) != _lesson(stage))
         self._context = StageContext(
@@ -309,7 +309,8 @@ class Engine:
             self._progress.updates = 0
 
     async def _refer(self) -> None:
-        """Tells what divergences are measured from; what this stage begins with is kept where any asks for it."""
+        """Tell the learner the reference of its divergences; keep what this stage begins with if any stage refers to
+        it."""
         stages, index = self._plan.stages, self._stage.index
         asked = {reference_stage(stages, each) for each in stages[index:] if _has_earlier_self(each)}
         if index in asked - {0} and self._progress.step == 0:
@@ -320,13 +321,13 @@ class Engine:
             await self._workers.learner(LearnerWorker.refer_to, Path(teacher))
             return
         start = reference_stage(stages, self._stage)
-        # what a run starts with is there already
+        # the learner already has what the run starts with
         known = not start or not has_reference(self._stage.settings.algorithm)
         reference = None if known else self._space.reference(stages[start].settings.stage)
         await self._workers.learner(LearnerWorker.refer_to, reference)
 
     async def _offer_prompts(self) -> None:
-        """Give the learner text to prove weights with, where it has learned from none yet."""
+        """Give the learner text to check weights with, if it has not been trained on any yet."""
         settings = self._stage.settings
         prompts = await self._workers.rollout(RolloutWorker.prompts, settings.agent, settings.environments)
         await self._workers.learner(LearnerWorker.offer_prompts, prompts)
@@ -338,7 +339,7 @@ class Engine:
             self._prompt_versions |= versions
 
     async def _keep_base(self) -> None:
-        """What each round of retraining begins with, the learner as the stage found it, kept for a resume."""
+        """Keep, for a resume, what each round of retraining begins with: the learner at the start of the stage."""
         stage, progress = self._stage, self._progress
         if stage.kind is not Kind.EVOLVE or stage.settings.algorithm.evolve.retrain_from is not RetrainFrom.BASE:
             return
@@ -359,7 +360,7 @@ class Engine:
         try:
             await self._train()
         except StepRefused:
-            # tasks were drawn that nothing has been trained on
+            # tasks were drawn that nothing has been trained on yet
             self._progress = before
             await self._prefetcher.back_to(begun)
             raise
@@ -443,7 +444,8 @@ class Engine:
             self._reporter.note("no checkpoint to roll back to yet: the update was left out instead")
             return
         folder, (then, _) = good
-        # what was begun was played by weights that are given up here: by those that failed, or by ones just before them
+        # batches under way were played by weights that are given up here: by those that failed, or by ones just before
+        # them
         await self._prefetcher.back_to()
         await self._workers.learner(LearnerWorker.load, folder)
         await self._optimise(fresh=_lesson(self._plan.stages[then.stage]) != _lesson(self._stage))
@@ -481,7 +483,7 @@ class Engine:
         return checkpoint
 
     def _count_discarded(self, metrics: Path) -> None:
-        """Tell of a resume or a restart, with how many steps are done again."""
+        """Report a resume or a restart, with the number of steps that are done again."""
         if not metrics.exists():
             return
         step = reached = self._progress.total_step
@@ -580,7 +582,7 @@ class Engine:
                 file.write_text(text, encoding="utf-8", errors="replace")
 
     def _log_faults(self, episodes: Sequence[Episode]) -> None:
-        """Keep an event of the episodes that an environment spoilt, of each environment, whether replaced or lost."""
+        """Keep an event for each environment about the episodes that its faults spoilt, whether replaced or lost."""
         for name in sorted({episode.task.environment for episode in episodes if episode.faults}):
             spoilt = [each for each in episodes if each.faults and each.task.environment == name]
             faults = sum(len(each.faults) for each in spoilt)
@@ -617,7 +619,7 @@ def _refuse_damaged(folder: Path) -> None:
 
 
 def _lesson(stage: PlanStage) -> object:
-    """What an optimiser's averages are of: where it changes they start anew, and with them the warm-up."""
+    """What an optimiser's averages are averages of: when it changes they start anew, and with them the warm-up."""
     return stage.kind, stage.settings.algorithm.optimizer
 
 

@@ -35,8 +35,8 @@ class SamplerLost(StepRefused):
 
 
 class LearnerLost(RunError):
-    """A learner is gone or owes an answer beyond its deadline, and with it all that was learned since the last
-    checkpoint. `WorkerGroup.restart_learner` starts another."""
+    """A learner is gone or has missed a deadline, and all training since the last checkpoint is lost with it.
+    `WorkerGroup.restart_learner` starts another."""
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Signals of a run: the first asks it to finish its step and save, the second ends it, a third ends it at once.
 
-Before the engine walks there is nothing to save, and the first ends the start. An end is raised as KeyboardInterrupt,
-so that servers and Ray end in good order; a library may swallow that, or be slow: a thread then ends the process, which
-the run folder survives at any moment.
+Before the engine walks the plan there is nothing to save, and the first ends the start. An end is raised as
+KeyboardInterrupt, so that servers and Ray end in good order; a library may swallow that, or be slow: a thread then ends
+the process, which the run folder survives at any moment.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def handle_signals(
             raise KeyboardInterrupt
         else:
             stop.wanted = True
-            # not from here: what was interrupted may be in the midst of reporting something
+            # not from here: the interrupted code may itself be reporting something
             stop.loop.call_soon_threadsafe(note, "finishing this step, then saving; interrupt again to stop now")
 
     handlers = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM)}

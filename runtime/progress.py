@@ -1,4 +1,4 @@
-"""Progress of a run: everything that decides its future and is not a weight, saved as `progress.json`."""
+"""Progress of a run: everything except the weights that decides its future, saved as `progress.json`."""
 
 from __future__ import annotations
 

@@ -94,12 +94,12 @@ class ProbeLimits:
     floor: float
     """Always allowed, however close the engines were at first."""
     ceiling: float
-    """Never exceeded: a first sync beyond it is wrong, and no measure of rounding."""
+    """Never exceeded: a first sync beyond it is wrong, and does not measure rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Probe:
-    """Sequences of real text with the learner's log-probs: proof that a sampler computes as the learner does."""
+    """Sequences of real text with the learner's log-probs: a check that a sampler computes as the learner does."""
 
     sequences: Sequence[Sequence[int]]
     logprobs: Sequence[Floats]
@@ -121,12 +121,12 @@ class WeightUpdate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncProof:
-    """How new weights were proven."""
+    """How new weights were checked."""
 
     compared: int
     """Tensors that a sampler holds as they were sent."""
     unproven: tuple[str, ...]
-    """Kinds of tensors that could not be compared, and that log-probs alone prove."""
+    """Kinds of tensors that could not be compared, and that only log-probs check."""
     difference: float
     """Mean difference of the log-probs of the probe."""
 
@@ -137,7 +137,7 @@ class Transfer(StrEnum):
     DIRECT = "agym"
     """As tensors in host memory or on this process's GPU."""
     IPC = "ipc"
-    """As memory of the learner's, on the same GPUs."""
+    """As memory of the learner, on the same GPUs."""
     NCCL = "nccl"
     """From the learner's GPUs to others."""
 

@@ -109,7 +109,7 @@ _COUNTED = (CHECKPOINTS, "weights", "references", START)
 
 
 def _check_room(plan: Plan, root: Path) -> None:
-    """Refuse to start where the disk has no room for what the run keeps; what a resumed one holds already counts."""
+    """Refuse to start where the disk has no room for what the run keeps, less what a resumed run already holds."""
     needed = sum(item.bytes for item in plan.budget.disk if item.use not in (DiskUse.EPISODES, DiskUse.EVALUATIONS))
     place = next(each for each in (root, *root.parents) if each.exists())
     held = sum(path.stat().st_size for name in _COUNTED for path in (root / name).rglob("*") if path.is_file())
@@ -151,7 +151,7 @@ def _refuse_another(stored: RunReader, then: Plan, now: Plan, manifest: Mapping[
                 f"sets other values: resume it with agym {before.get('agym', '0.1.0')}, or use --fresh"
             )
     is_hashed = "decisive_sha256" in before and before.get("agym") == manifest["agym"]
-    # the recipe keeps references to environment variables, so that both plans have their values of now
+    # the recipe keeps references to environment variables, so that both plans have their current values
     if is_hashed and b"${env:" in stored.recipe and before["decisive_sha256"] != manifest["decisive_sha256"]:
         raise FolderError(
             f"'{stored.root}' holds a run with other values of the environment variables in its recipe: "

@@ -1,7 +1,7 @@
-"""Tool calls as model families write them: found in a text, and written.
+"""Tool calls as model families write them: finding them in a text, and writing them.
 
-Each dialect has one regular expression of where its calls stand, and one function that turns what is found into names
-and arguments. What is found is data of the model's: nothing in it runs, and what cannot be read is refused.
+Each dialect has one regular expression that locates its calls, and one function that turns a match into names and
+arguments. A match is model output: nothing in it is executed, and what cannot be parsed is refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 JSON_HINT = "Write an object with 'name' and 'arguments'."
-"""Ends the problem of a call in another form; where the model has a dialect, an example in it stands there instead."""
+"""Ends the error for a call in another form; if the model has a dialect, an example in it is shown instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class ToolCall:
 
 
 class MalformedCall(ValueError):
-    """The reason why a text is no call, for the agent."""
+    """The reason why a text is not a call, for the agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundCall:
-    """A place in a text where a call stands, and what it says or why it cannot be read."""
+    """Where a call is in a text, and its content or why it cannot be parsed."""
 
     start: int
     end: int
@@ -68,7 +68,7 @@ class CallDialect:
 
 
 def mask(text: str, places: Iterable[tuple[int, int]]) -> str:
-    """Put NULs over parts of a text, so that nothing is found in them and all else keeps its place."""
+    """Overwrite parts of a text with NULs, so that nothing is found in them and all else keeps its place."""
     pieces, at = list[str](), 0
     for start, end in sorted(places):
         pieces += [text[at:start], "\0" * (end - max(at, start))]
@@ -77,8 +77,8 @@ def mask(text: str, places: Iterable[tuple[int, int]]) -> str:
 
 
 def find_calls(text: str, *, fenced: bool = False, bare: bool = False) -> list[FoundCall]:
-    """Find the calls of all dialects; `fenced` also those in blocks of JSON, `bare` also those that are lines of JSON.
-    Where a text is nothing but such lines they are found in any case."""
+    """Find the calls of all dialects; `fenced` adds those in blocks of JSON, `bare` those that are lines of JSON. If a
+    text consists only of such lines, they are always found."""
     found = [_load_wrapped(match) for match in _WRAPPED.finditer(text)]
     found += _find_json(_without(text, found), _MARKED, _MARKED_END)
     if fenced:
@@ -90,7 +90,7 @@ def find_calls(text: str, *, fenced: bool = False, bare: bool = False) -> list[F
 
 
 def load_written(text: str) -> tuple[ToolCall, ...]:
-    """Load the calls that a text is, none where it is anything else; raises `MalformedCall` for a broken one."""
+    """Load the calls that a text consists of, none if it is anything else; raises `MalformedCall` for a broken one."""
     found = find_calls(text)
     if not _is_blank(_without(text, found)):
         return ()
@@ -223,7 +223,7 @@ def _load_tagged(match: re.Match[str]) -> tuple[ToolCall, ...]:
 
 
 def _load_body(body: str) -> tuple[ToolCall, ...]:
-    """Between the tags of Hermes stands JSON; of Qwen3.5 and of GLM, names and values between further tags."""
+    """Hermes has JSON between its tags; Qwen3.5 and GLM have names and values between further tags."""
     if function := _FUNCTION.fullmatch(body):
         pairs = _PARAMETER.findall(function[2])
         rest = _PARAMETER.sub("", function[2])
@@ -237,7 +237,7 @@ def _load_body(body: str) -> tuple[ToolCall, ...]:
 
 
 class Untyped(str):
-    """A value without quotes: the tool's schema says what it is."""
+    """A value without quotes: the tool's schema gives its type."""
 
     __slots__ = ()
 
@@ -293,12 +293,12 @@ def _load_deepseek(match: re.Match[str]) -> tuple[ToolCall, ...]:
 
 
 def _load_whole(match: re.Match[str]) -> tuple[ToolCall, ...]:
-    """Llama 3 gives nothing but the object, several with semicolons between them."""
+    """Llama 3 writes only the object; several are separated by semicolons."""
     return tuple(load_call(load_json(part)) for part in re.split(r"(?<=\})\s*;\s*(?=\{)", match[1].strip()))
 
 
 _TAGGED = re.compile(f"{_OPEN}((?:(?!{_OPEN}).)*?)(?:{_CLOSE}|\\Z)", re.DOTALL)
-# up to the next tag and no further: a model may say one over and over, and each would be looked for to the end
+# up to the next tag and no further: a model may repeat one endlessly, and each would be searched to the end
 _KEY = r'"(?:name|function_name)"'
 
 # --- the same with text around them, or a mark left out

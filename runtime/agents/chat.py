@@ -1,9 +1,9 @@
 """Chat rendering: messages to tokens, without touching a token that is already there.
 
-The chat template is a function of the whole conversation, so it could rewrite the past. `Chat` proves, before the first
-episode, that appending messages only appends text; or it renders the whole conversation before each reply, as one that
-drops the thoughts of earlier turns must. Only the template marks where turns begin and end: control tokens spelled out
-by a page, a tool or a server are broken by a space, and read as text.
+The chat template is a function of the whole conversation, so it could rewrite the past. `Chat` checks, before the first
+episode, that appending messages only appends text; otherwise, as for a template that drops the thoughts of earlier
+turns, it renders the whole conversation before each reply. Only the template marks where turns begin and end: control
+tokens spelled out by a page, a tool or a server are broken by a space, and read as text.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ class Chat:
         """Role of the messages that hold the results of tool calls."""
         self.rewrites, self.strips = self._decide(thoughts)
         self.find_hidden = lru_cache(_OPENINGS_REMEMBERED)(self._find_hidden)
-        """Finds what is not shown of messages in these roles, those of an opening or those after a reply."""
+        """Finds what the template leaves out of messages in these roles, in an opening or after a reply."""
         self._begun = lru_cache(_OPENINGS_REMEMBERED)(self._begin)
         self._followed = lru_cache(_REMEMBERED)(self._follow)
         self._decoded = lru_cache(_REMEMBERED)(tokenizer.decode)
 
     def _decide(self, thoughts: Thoughts) -> tuple[tuple[str, ...], bool]:
-        """Return the replies that the template would show differently once they are past, and whether earlier turns are
-        shown as it shows them rather than as they were sampled."""
+        """Return the replies that the template would render differently once they are past, and whether earlier turns
+        are rendered its way rather than as they were sampled."""
         try:
             rewrites = {role: self._template.find_rewrites(role) for role in sorted({"user", self.result_role})}
         except TemplateError as error:
@@ -112,7 +112,7 @@ class Chat:
         """Return a chat with the same tokenizer, without thoughts or with tools that the template shows."""
         key = _style_key(thinking, tools, thoughts)
         if key not in self._styles:
-            if len(self._styles) >= _STYLES_REMEMBERED:  # whoever offers tools may offer others each time
+            if len(self._styles) >= _STYLES_REMEMBERED:  # the offered tools may differ each time
                 del self._styles[next(iter(self._styles))]
             self._styles[key] = Chat(self._tokenizer, thinking=thinking, tools=tools, thoughts=thoughts)
         return self._styles[key]
@@ -137,12 +137,12 @@ class Chat:
     def truncate(self, text: str, tokens: int | None) -> str:
         """Shorten a text to its first and last tokens, around a line that says so."""
         text = self._break_marks(readable(text))
-        # no token is less than a byte, so that most texts need not be read to be known as short
+        # no token is shorter than a byte, so most texts are known to be short without encoding them
         if tokens is None or len(text.encode()) <= tokens or len(ids := self._tokenizer.encode(text)) <= tokens:
             return text
         room = max(tokens - len(self._tokenizer.encode(LEFT_OUT)), 2)
         head, tail = self._tokenizer.decode(ids[: room - room // 2]), self._tokenizer.decode(ids[-(room // 2) :])
-        # a letter may be several tokens, and the cut may go through one
+        # one character may be several tokens, and the cut may split it
         return head.rstrip(_REPLACEMENT) + LEFT_OUT + tail.lstrip(_REPLACEMENT)
 
     def begin(self, messages: Sequence[Message]) -> tuple[int, ...]:

@@ -80,7 +80,7 @@ def _make_reader(
         strict=strict,
         hint=hint,
     )
-    # where every text is a turn, what follows the thoughts is the turn, and nothing in it is a form of something else
+    # where every text is a turn, all that follows the thoughts is the turn, and nothing in it is parsed as another form
     is_strict = agent.parsing is Parsing.STRICT or (free_text and agent.format is Format.PLAIN)
 
     def read(reply: str, listed: Sequence[str] = ()) -> ParsedReply:
@@ -94,7 +94,7 @@ def _make_reader(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Style:
-    """What is particular to a format."""
+    """What is specific to a format."""
 
     rules: str
     read: StrictReader
@@ -236,8 +236,8 @@ def format_for(
     free_text: bool = False,
 ) -> AgentFormat:
     """The reply format by an agent's settings; `dialect` is that of the model's own template, where it renders tool
-    calls, `opened` says whether it opens the thoughts of each reply, `role` who tells what came of a call, `free_text`
-    whether the environment takes every text for a turn."""
+    calls, `opened` says whether it opens the thoughts of each reply, `role` is the role of messages with a call's
+    result, `free_text` whether the environment takes every text as a turn."""
     box = toolbox_for(tools)
     call = tool_calls.templated(dialect, box) if dialect else tool_calls.TAGGED
     style = _STYLES[agent.format](agent, call)

@@ -2,8 +2,8 @@
 
 It looks for tool calls of any dialect, lines that begin with `Action:` or `Answer:`, tags, code blocks, a reply that is
 nothing but one marked-up line, and a line that is one of the actions that the environment lists. Labels and tags are
-sought outside of calls and code. All that is found must say the same: two different actions are none. What a reply says
-after its action and `Observation:` is cut and never believed.
+looked for outside of calls and code. All that is found must agree: two different actions count as none. What a reply
+says after its action and `Observation:` is cut and never used.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Lenient:
         return self._take(calls, said, listed) if calls or said else refuse(found[0].if_empty)
 
     def _take(self, calls: Sequence[str], said: Sequence[str], listed: Sequence[str]) -> ParsedReply:
-        """Take the one action that all say, or the calls where nothing says another."""
+        """Take the one action that all agree on, or the calls if nothing names another action."""
         limit = self.limit if self.format is Format.TOOLS else 1
         called, others = ([settle(each, listed) for each in actions] for actions in (calls, dict.fromkeys(said)))
         if len(called) > limit and len(set(called)) > 1:
@@ -88,7 +88,7 @@ class Lenient:
     # --- parts of a reply
 
     def _split(self, text: str) -> _Reply:
-        """Tell calls and code from prose, up to an observation that follows an action."""
+        """Separate calls and code from prose, up to an observation that follows an action."""
         reply = self._scan(text)
         if self.format is Format.REACT and (at := _find_inline_label(reply.prose)) is not None:
             reply = self._scan(f"{text[:at]}\n{text[at + 1 :]}")
@@ -111,7 +111,7 @@ class Lenient:
         places: list[_Place] = [(each.start, each.end, each) for each in calls]
         places += [(*each.span(), each) for each in blocks]
         places += [(start, end, None) for start, end in _heredocs(text)]
-        # a mark within a call or within code is part of it: what begins first holds what begins in it
+        # a mark within a call or within code is part of it: what begins first contains what begins inside it
         outer, end = list[_Place](), 0
         places.sort(key=lambda each: each[0])
         for place, following in zip(places, [*places, None][1:], strict=True):
@@ -128,7 +128,7 @@ class Lenient:
         )
 
     def _load_calls(self, reply: _Reply) -> tuple[list[str], list[str]]:
-        """Load the calls of a reply, and those that stand beside calls of the model's own dialect."""
+        """Load the calls of a reply, and those that accompany calls in the model's own dialect."""
         if self.format is Format.TOOLS and (found := self.strict(reply.text)).actions:
             others = [each for each in reply.calls if not reply.text.startswith("<tool_call>", each.start)]
             return [self._check(action) for action in found.actions], [*self._load_others(others)]
@@ -144,7 +144,7 @@ class Lenient:
                 yield self.box.to_action(call)
 
     def _find(self, reply: _Reply, listed: Sequence[str], *, beside_calls: bool) -> Iterator[_Found]:
-        """Find what stands outside of calls; beside calls, only what could be an action."""
+        """Find actions outside of calls; in a reply with calls, only what could be an action."""
         has_code = self.format is Format.CODE and reply.blocks
         marked = [] if has_code else [*self._find_labels(reply), *self._find_tags(reply)]
         if beside_calls:
@@ -160,7 +160,7 @@ class Lenient:
                 yield _Found(block.start(), action, "The code block is empty. Write the action in it.")
 
     def _is_command(self, block: re.Match[str], listed: Sequence[str]) -> bool:
-        """Whether a block beside another action says one too, and not what a thought is about."""
+        """Whether a block next to another action is an action too, and not what a thought is about."""
         action = _content(block)
         bare = block["body"] is not None and not block["language"] and "\n" not in action
         return bare and self._may_act(action) and (not listed or bool(_choose(action, listed)))
@@ -195,7 +195,7 @@ class Lenient:
             yield _Found(tag.start(), action, "The tag is empty. Write the action in it.")
 
     def _check(self, action: str) -> str:
-        """Check an action that is written as calls; one that names no tool of ours is the environment's affair."""
+        """Check an action that is written as calls; one that names no tool of ours is left to the environment."""
         calls = load_written(action)
         if not calls or (self.box.is_act and any(call.name != self.box.tools[0].name for call in calls)):
             return action
@@ -324,7 +324,7 @@ def _find_inline_label(prose: str) -> int | None:
 
 
 def _open_block(text: str) -> str:
-    """Return what stands in a block around the whole reply, where that is a reply with labels and no program."""
+    """Return the content of a block around the whole reply, if it is a reply with labels and not a program."""
     block = _BLOCK.fullmatch(text.strip())
     prose = block is not None and (block["language"] or "").strip().lower() in ("", "text", "markdown", "md")
     return _content(block) if block is not None and prose and _FRAMED.search(_content(block)) else text
@@ -349,7 +349,7 @@ def _heredocs(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _wraps(place: _Place, following: _Place) -> bool:
-    """Whether a block is but a frame around a call."""
+    """Whether a block is only a frame around a call."""
     (start, _, block), (at, _, call) = place, following
     if not (isinstance(block, re.Match) and isinstance(call, FoundCall)):
         return False
@@ -401,7 +401,7 @@ def _unwrap(line: str) -> str:
 
 
 def normalise(action: str) -> str:
-    """Reduce an action to what tells it from others: no case, no article, no mark-up, no full stop."""
+    """Reduce an action to what distinguishes it from others: no case, no article, no mark-up, no full stop."""
     bare = _unwrap(action.strip().rstrip(".!").rstrip()).strip("\"'“”‘’ ").rstrip(".!").rstrip()
     words = bare.casefold().split()
     return " ".join([word for word in words if word not in ("a", "an", "the")] or words)

@@ -37,7 +37,7 @@ def add_actions(text: str, actions: Sequence[str] | None) -> str:
 
 
 def prompt_version(opening: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> str:
-    """Digits that are others once what an agent is sent before its task is: guide, rules, tools."""
+    """Digits that change with what an agent is sent before its task: guide, rules, tools."""
     said = [[[message.role, message.content] for message in opening], [dict(tool) for tool in tools]]
     return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:8]
 

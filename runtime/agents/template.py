@@ -1,8 +1,8 @@
-"""What a chat template does to a conversation, found by asking it: where replies begin and end, and what it rewrites.
+"""What a chat template does to a conversation, found by rendering: where replies begin and end, and what it rewrites.
 
 Templates differ in what they put before a reply (an opened thought, an empty one), in the token that ends it, in the
-roles that they know, and in how they show a reply once it is past. None of that is declared, so each is rendered with a
-few small conversations, and what comes out is compared.
+roles that they know, and in how they show a reply once it is past. None of that is declared, so each renders a few
+small conversations, and the outputs are compared.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class Template:
         start = self._render(opening).removesuffix(self._lead)
         try:
             after = self._render((*opening, Message("assistant", reply), *message))
-        except Exception:  # gpt-oss refuses channels in what is past
+        except Exception:  # gpt-oss refuses channels in past messages
             if reply in (_NEUTRAL, *_PROBES):
                 raise
             return True

@@ -1,7 +1,7 @@
 """The format `tools`: calls as the model's own template writes them, else the bare action between tags.
 
-Where the template shows no tools, or writes calls in a way that is not read here, the rules ask for
-`<tool_call>go north</tool_call>`, which even a vocabulary of words can spell.
+Where the template shows no tools, or writes calls in a way that is not parsed here, the rules ask for `<tool_call>go
+north</tool_call>`, which even a vocabulary of words can spell.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["TAGGED", "CallForm", "parse_tool_calls", "templated", "unreadable_re
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _BETWEEN = f"between {_OPEN} and {_CLOSE}."
-# up to the next tag and no further: a model may say one over and over, and each would be looked for to the end
+# up to the next tag and no further: a model may repeat one endlessly, and each would be searched to the end
 _CALL = re.compile(f"{_OPEN}((?:(?!{_OPEN}).)*?){_CLOSE}", re.DOTALL)
 
 
@@ -39,7 +39,7 @@ class CallForm:
 
 
 def parse_tool_calls(reply: str, form: CallForm, limit: int, *, thinking: bool) -> ParsedReply:
-    """Parse all calls of a reply, in order; one that cannot be read spoils the others."""
+    """Parse all calls of a reply, in order; if one cannot be parsed, all are refused."""
     found = list(form.pattern.finditer(reply))
     ends, starts = [0, *(match.end() for match in found)], [*(match.start() for match in found), len(reply)]
     before, *after = (reply[end:start] for end, start in zip(ends, starts, strict=True))

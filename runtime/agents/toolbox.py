@@ -1,4 +1,4 @@
-"""Tools that an agent may call, and the actions that its calls are.
+"""Tools that an agent may call, and the actions that its calls become.
 
 An environment with tools takes a call as its action: one JSON object with `name` and `arguments`, exactly as the model
 called it. Any other environment has one tool, `act`, whose argument is the action. Calls are checked against the tool's
@@ -34,13 +34,13 @@ ACT = ToolSchema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolbox:
-    """Some tools, and how a call of one becomes an action and an action calls."""
+    """Some tools, and how to convert a call of one to an action and an action to calls."""
 
     tools: tuple[ToolSchema, ...]
     to_action: Callable[[ToolCall], str]
     """Raises `MalformedCall`."""
     to_calls: Callable[[str], tuple[ToolCall, ...]]
-    """Raises `MalformedCall` for an action that no call can be."""
+    """Raises `MalformedCall` for an action that cannot be written as calls."""
     example: ToolCall
     """Shows how a template writes a call."""
 
@@ -130,7 +130,7 @@ def properties_of(tool: ToolSchema) -> Mapping[str, Any]:
 
 
 def _typed(value: Any, schema: Any) -> Any:
-    """Turn a value that was written without quotes into what the schema says that it is."""
+    """Convert a value that was written without quotes to the type that the schema gives it."""
     if not isinstance(value, Untyped):
         return value
     kinds = _kinds(schema)
@@ -143,7 +143,7 @@ def _typed(value: Any, schema: Any) -> Any:
 
 
 def _takes_null(name: str, tool: ToolSchema) -> bool:
-    """Whether null is a value of its own: the argument is needed, or its type does not exclude it."""
+    """Whether null is a value of its own: the argument is required, or its type does not exclude it."""
     required, kinds = tool.parameters.get("required"), _kinds(properties_of(tool).get(name))
     return (isinstance(required, Sequence) and name in required) or not kinds or "null" in kinds
 
@@ -169,8 +169,8 @@ def _kinds(schema: Any) -> tuple[str, ...]:
 
 
 def _check_value(value: Any, schema: Any, tool: str, path: str) -> None:
-    """Check types, listed values, required and unknown arguments; a server's patterns and references are its own
-    affair, for they may cost anything."""
+    """Check types, listed values, required and unknown arguments; a server's patterns and references are left to the
+    server, as checking them has no bounded cost."""
     if not isinstance(schema, Mapping):
         return
     where = f"'{path}' of '{tool}'" if path else f"the arguments of '{tool}'"
@@ -198,7 +198,7 @@ def _check_members(value: Mapping[str, Any], schema: Mapping[str, Any], tool: st
         raise MalformedCall(f"'{_join(path, str(missing[0]))}' of '{tool}' is missing.")
     unknown = [name for name in value if name not in known]
     others = {} if schema.get("patternProperties") else schema.get("additionalProperties")
-    # JSON Schema allows other names where it says nothing of them; but servers mostly ignore those, and a misspelt name
+    # JSON Schema allows other names unless it says otherwise; but servers mostly ignore those, and a misspelt name
     # would go unnoticed
     if unknown and (others is False or (others is None and not path and known)):
         raise MalformedCall(

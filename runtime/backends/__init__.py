@@ -1,8 +1,8 @@
 """Engines behind the protocols of `protocols.py`; each is imported by its own file alone, and only when it is built.
 
 vLLM for a CPU requires torchvision, torchaudio and torchcodec, of which the package index has CUDA builds only. They
-cannot be loaded with torch's CPU build, and vLLM and transformers fail as soon as they try. Agents need none of them:
-here, before either is imported, Python is made to see them as not installed.
+cannot be loaded with torch's CPU build, and vLLM and transformers fail as soon as they try. Agents need none of them,
+so this module hides them from Python before either is imported, as if they were not installed.
 """
 
 import sys

@@ -66,7 +66,7 @@ class ValueNetwork(RowNetwork):
         return values_T
 
     def check(self, run: Callable[[Callable[[], Any]], Any]) -> list[str]:
-        """Prove that this model's hidden states are its own; return what a person should know."""
+        """Check that packed rows give the model's own hidden states; return notes for the user."""
         note = choose_rows(self, run)
         return [] if note is None else [note]
 
@@ -117,7 +117,7 @@ def build_network(settings: LearnerSettings, weights: NamedTensors | None) -> Va
     if weights is not None:
         copy_weights(causal.named_parameters() if settings.lora is None else named_adapters(causal), weights)
     output = causal.get_output_embeddings().weight
-    # what gives the next token goes; only its width is of use
+    # the output layer is dropped; only its width is used
     head = ValueHead(whole_shape(output)[1], output.dtype)
     group = join_sequence_group(settings.sequence_parallel)
     return ValueNetwork(find_backbone(causal), head, group, shares_prefixes=settings.share_prefixes)

@@ -63,7 +63,7 @@ class DeepSpeedLearner(ZeroEngine):
     def __init__(self, settings: LearnerSettings, start: Path | None = None) -> None:
         """Start from the model of the settings, or from the learner that was exported to the folder `start`."""
         self._settings = settings
-        # what is frozen is no part of a checkpoint, so it is always the model of the settings
+        # frozen weights are not part of a checkpoint, so they always come from the model of the settings
         self._policy = Policy(settings if start is None or settings.lora else replace(settings, model=start))
         adapters = _choose_adapters(settings.lora, start, self._policy.causal)
         if adapters is not None:
@@ -206,7 +206,7 @@ class DeepSpeedLearner(ZeroEngine):
             path = self._settings.tokenizer or str(self._settings.model)
             source = ModelSource(path=path, trust_remote_code=self._settings.trust_remote_code)
             copy_tokenizer(source, folder, self._settings.chat_template)
-        # whoever returns finds it
+        # no rank returns before the folder is there
         torch.distributed.barrier()
 
     # --- checkpoints

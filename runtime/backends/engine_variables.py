@@ -1,7 +1,7 @@
 """Environment variables that the engines need before their process starts its first thread.
 
-The dynamic linker and the OpenMP runtime read some of them when a process starts, so a process without them must start
-once more: its owner does that (`os.execve`), or hands them to the processes that it starts.
+The dynamic linker and the OpenMP runtime read some of them when a process starts, so a process without them must be
+restarted: the caller does that (`os.execve`), or passes them to the processes that it starts.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _ALWAYS = {"TORCH_CPP_LOG_LEVEL": "ERROR", "TOKENIZERS_PARALLELISM": "false"}
 _ON_A_CPU = {
     # else the first request for log-probs compiles for seconds what eager mode never needs
     "TORCHDYNAMO_DISABLE": "1",
-    # glibc gives each thread an arena and returns its end to the kernel at every chance: an engine that runs beside the
-    # threads of an actor then takes a tenth more time, to fault the same pages in again
+    # glibc gives each thread an arena and returns its end to the kernel at every chance: an engine that runs alongside
+    # the threads of an actor then takes a tenth longer, faulting the same pages in again
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_TRIM_THRESHOLD_": str(2**28),
     "MALLOC_MMAP_THRESHOLD_": str(2**25),
-    # oneDNN and PyTorch each keep 1,024 kernels, and rows of new lengths need new ones: gigabytes in the end
+    # oneDNN and PyTorch each keep 1,024 kernels, and rows of new lengths need new ones: gigabytes over time
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256",
     "LRU_CACHE_CAPACITY": "256",
 }

@@ -1,4 +1,4 @@
-"""Models and tokenizers as ordinary Hugging Face folders, made from scratch or found, and then read the same way."""
+"""Models and tokenizers as ordinary Hugging Face folders, made from scratch or existing, and read the same way."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class ModelTokenizer:
 
 
 def _same_day(format_: str) -> str:
-    """Stand in for the clock that some templates ask: a run that is resumed on another day must render the same."""
+    """Replace the clock that some templates read: a run that is resumed on another day must render the same."""
     return _DAY.strftime(format_)
 
 
@@ -303,7 +303,7 @@ def _divide(tensors: NamedTensors, limit: int) -> Iterator[dict[str, Tensor]]:
         if part and size + tensor.nbytes > limit:
             yield part
             part, size = {}, 0
-        # a copy: the next one may take its memory
+        # a copy: the next one may reuse its memory
         part[name] = tensor.cpu().clone()
         size += tensor.nbytes
     yield part
@@ -319,7 +319,7 @@ def copy_tokenizer(source: ModelSource, folder: Path, chat_template: str | None 
 
 
 def find_ends(tokenizer: ModelTokenizer) -> tuple[int, ...]:
-    """Find the tokens that end a reply: the chat template's, which the tokenizer may not call its own, and that one."""
+    """Find the tokens that end a reply: the chat template's, and the tokenizer's own, which may differ."""
     try:
         return tuple(dict.fromkeys((Template(tokenizer).end, tokenizer.end_of_reply)))
     except TemplateError:
@@ -353,7 +353,7 @@ def _pretrained_tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:
 
 @contextmanager
 def without_progress_bars() -> Iterator[None]:
-    """Hide the library's progress bars, which would run through the run's own view."""
+    """Hide the library's progress bars, which would garble the run's own view."""
     from transformers.utils import logging
 
     if not logging.is_progress_bar_enabled():
@@ -380,7 +380,8 @@ def _config_values(init: Init, tokenizer: PreTrainedTokenizerBase, positions: in
         "intermediate_size": init.intermediate or 3 * init.hidden,
         "max_position_embeddings": positions,
         "tie_word_embeddings": init.tie_embeddings,
-        # as large as keeps what goes through a layer its size: the 0.02 of large models would leave a narrow one asleep
+        # keeps the size of activations from layer to layer: with the 0.02 of large models those of a narrow one would
+        # vanish
         "initializer_range": init.hidden**-0.5,
         "bos_token_id": None,
         "eos_token_id": end,

@@ -1,7 +1,7 @@
 """LoRA: two thin trainable matrices per frozen layer; only they are trained, synced and saved.
 
 An adapter adds alpha / rank * B A x; B begins at 0, so the model begins as it was. With its adapters off it is the base
-model again, with others in their place the model that those belong to: a reference costs no second model. On disk
+model again, with others in their place the model that those belong to: a reference needs no second model. On disk
 adapters have the form that PEFT, vLLM and `transformers` read.
 """
 
@@ -166,8 +166,8 @@ def adapter_shapes(network: nn.Module) -> dict[str, tuple[int, ...]]:
 
 
 def read_foreign_adapters(folder: Path, lora: Lora, shapes: _Shapes) -> dict[str, Tensor]:
-    """Read adapters that PEFT, or a run of ours, wrote; RunError where they are not such as the recipe says, or do not
-    have the model's own `shapes`."""
+    """Read adapters that PEFT, or a run of ours, wrote; RunError if they are not as the recipe says, or do not have the
+    model's own `shapes`."""
     key = "model.lora.path"
     try:
         config = json.loads((folder / _CONFIG).read_bytes())
@@ -189,9 +189,9 @@ _COMPATIBLE = frozenset(
         *("megatron_core", "qalora_group_size", "runtime_config", "eva_config"),
     }
 )
-"""Settings of PEFT that are compared by themselves, or change nothing in what trained adapters compute."""
+"""Settings of PEFT that are compared separately, or change nothing in what trained adapters compute."""
 _NEUTRAL = {"bias": ("none",), "init_lora_weights": (True, "gaussian", "orthogonal", "eva")}
-"""Values with which adapters are such as ours. PiSSA and the like begin with another base model than the recipe's."""
+"""Values with which adapters work like ours. PiSSA and the like start from a base model other than the recipe's."""
 
 
 def _is_plain(name: str, value: Any) -> bool:
@@ -200,7 +200,7 @@ def _is_plain(name: str, value: Any) -> bool:
 
 
 def _find_problems(config: Mapping[str, Any], lora: Lora, found: _Shapes, shapes: _Shapes) -> Iterator[str]:
-    """Say in what adapters differ from those of the recipe, and of its model."""
+    """Describe how adapters differ from those of the recipe, and of its model."""
     if (kind := config.get("peft_type")) != "LORA":
         yield f"have peft_type {kind}, and only LORA is supported: give others"
     for name, value in config.items():

@@ -69,7 +69,7 @@ class Policy(RowNetwork):
         return logprobs_N, entropy_N
 
     def check(self, run: Callable[[Callable[[], Any]], Any]) -> list[str]:
-        """Prove that this model's log-probs are its own; return what a person should know."""
+        """Check that packed rows give the model's own log-probs; return notes for the user."""
         note = choose_rows(self, run)
         chosen = choose_head(
             self, self.causal, lambda hidden, head: compute_logits(*self._join_bias(hidden), head), run
@@ -122,7 +122,7 @@ class FrozenPolicy:
         if is_divided(settings):
             self._engine = ZeroEngine(self._policy, settings, outside=self._policy.outside)
             self.notes = self._engine.notes
-            # DeepSpeed itself refers to what it has started
+            # DeepSpeed itself keeps references to what it has started
             weakref.finalize(self, self._engine.close).atexit = False
         else:
             self._policy.to(device).eval()

@@ -27,7 +27,7 @@ __all__ = [
 
 
 def join_process_group() -> None:
-    """Make a group of one, if no launcher has made one."""
+    """Make a group of one rank, unless a launcher has made a group."""
     if not torch.distributed.is_initialized():
         torch.distributed.init_process_group(_backend(), store=HashStore(), rank=0, world_size=1)
 

@@ -30,7 +30,7 @@ class Backend:
     name: str
     """Also that of the module to import."""
     packages: tuple[str, ...]
-    """Packages that bring it; any of them will do."""
+    """Packages that provide it; any one of them will do."""
     parts: Mapping[str, str]
     """`module:class` of each part, below this folder; imported when a run builds it."""
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -53,7 +53,7 @@ _VLLM = Backend(
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_LOGGING_LEVEL": "ERROR",
         "VLLM_NO_USAGE_STATS": "1",
-        # workers of a tensor parallel engine: a copy of a process that has threads may wait for them for ever
+        # workers of a tensor parallel engine: a fork of a process that has threads may wait for them for ever
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
     },
     cpu_variables={
@@ -70,7 +70,7 @@ _DEEPSPEED = Backend(
         "reference": "policy:FrozenPolicy",
     },
     variables={
-        # it insists on this, one process or many
+        # it requires this, with one process or many
         "LOCAL_RANK": "0",
     },
     cpu_variables={
@@ -81,10 +81,10 @@ _DEEPSPEED = Backend(
 SAMPLERS: Mapping[str, Backend] = {row.name: row for row in (_VLLM,)}
 LEARNERS: Mapping[str, Backend] = {row.name: row for row in (_DEEPSPEED,)}
 DEFAULT_SAMPLER, DEFAULT_LEARNER = _VLLM, _DEEPSPEED
-"""No key of a recipe names another."""
+"""No key of a recipe selects another."""
 
 BASE_PACKAGES = ("torch", "transformers", "numpy", "httpx")
-"""What every backend is built on, and all that runs."""
+"""What every backend, and every run, is built on."""
 ENGINE_PACKAGES = (
     *BASE_PACKAGES,
     *(package for row in (*LEARNERS.values(), *SAMPLERS.values()) for package in row.packages),
@@ -94,7 +94,7 @@ ENGINE_PACKAGES = (
 
 def installed_versions(packages: Iterable[str]) -> Mapping[str, str | None]:
     """Return versions by the packages' metadata; None for one that is not installed."""
-    from importlib.metadata import PackageNotFoundError, version  # takes longer than to check a recipe
+    from importlib.metadata import PackageNotFoundError, version  # importing it takes longer than checking a recipe
 
     found: dict[str, str | None] = dict.fromkeys(packages)
     for package in found:

@@ -1,8 +1,8 @@
 """Ulysses sequence parallelism: the ranks of a group have the same rows, and each computes its slice of their tokens.
 
 Only attention needs more than a slice: there DeepSpeed exchanges tokens for heads, so that each rank attends from all
-tokens of a row for its share of the heads. What a rank computes of a row comes back whole, with a gradient where it is
-its own: the gradients of all ranks of a group add up to that of the row.
+tokens of a row for its share of the heads. What ranks compute of a row is returned whole, with a gradient for the
+rank's own part: the gradients of all ranks of a group add up to that of the row.
 
 Shapes: T tokens of a row, L of a slice, N values of a row's tokens, M of them from this slice.
 """
@@ -123,7 +123,7 @@ class SequenceGroup:
                 attn_head_count=heads,
                 attn_head_size=width,
                 kv_head_count=kv_heads,
-                num_hidden_layers=0,  # for a way of debugging that is off
+                num_hidden_layers=0,  # for a debugging mode that is off
                 process_group=self._group,
                 seq_length_is_variable=True,
             )

@@ -5,10 +5,10 @@ engine step, hands out what is finished, and repeats while anything is under way
 and a request never for more than one step; and as the event loop runs callbacks in the order they were scheduled, the
 order in which requests enter the engine, which decides the last bits of every result, is a function of the run alone as
 long as no timer or socket takes part. Each request draws from its own seed: where sockets do take part, sharing a batch
-still moves nothing but those last bits.
+still changes nothing but those last bits.
 
 The engine's core is driven without vLLM's front end, whose checks, copies and objects for each token take a third of
-all time with a small model. What it also does, stop texts and length checks, is done here.
+the time with a small model. What it also does, stop texts and length checks, is done here.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _WAKE_ROUNDS = 4
 """Event loop rounds after which a coroutine that got its reply has sent its next request, if it waits for nothing else:
 one to wake it, the others for a time limit or a task around it."""
 _MARGIN = 4.0
-"""Times the difference of the first sync that a later one may have: other text, sharper predictions."""
+"""Factor by which a later sync may exceed the difference of the first: other text, sharper predictions."""
 _PROBLEMS = 4
 """Tensors that an error names."""
 _WORKERS_DEADLINE_S = 300.0
@@ -154,7 +154,7 @@ class VllmSampler:
             self._wake()
             finished = True
             while not self._paused and (self._waiting or self._running):
-                # where nothing finished nobody was woken, and one round is for sockets alone
+                # if nothing finished, no one was woken, and one round is for sockets alone
                 for _ in range(_WAKE_ROUNDS if finished else 1):
                     await asyncio.sleep(0)
                 self._admit()
@@ -247,7 +247,7 @@ class VllmSampler:
 
     def _wake(self) -> None:
         if self._settings.shares_gpu and self._core.is_sleeping():
-            # what the learner has freed it still keeps for itself
+            # what the learner has freed is still held in torch's cache
             torch.cuda.empty_cache()
             self._core.wake_up()
 
@@ -272,7 +272,7 @@ class VllmSampler:
 
     @asynccontextmanager
     async def receive(self, update: WeightUpdate) -> AsyncIterator[None]:
-        """Replace the weights by what reaches the workers within the context; of the checksums, the digests need not be
+        """Replace the weights by what reaches the workers within the context; the digests of the checksums need not be
         known before its end. Requests wait until `prove`."""
         from .transfer.vllm_intake import begin_update, finish_update
 
@@ -288,7 +288,7 @@ class VllmSampler:
                 self._outcomes = self.call_workers(finish_update, update.checksums, lora)
             self._check_outcomes(update.version)
         except BaseException:
-            # nothing must be sampled with what broke off half-way, but the engine can take other weights
+            # nothing must be sampled with weights of an aborted transfer, but the engine can take other weights
             self._version = _NO_WEIGHTS
             if not self._was_paused:
                 self.resume()
@@ -302,7 +302,7 @@ class VllmSampler:
         return answers
 
     def _check_outcomes(self, version: int) -> None:
-        # keys and values of the old weights must serve no one: requests under way are computed again from their ids
+        # keys and values of the old weights must not be used: requests under way are recomputed from their ids
         if not self._core.reset_prefix_cache(reset_running_requests=True):
             raise SyncError("the engine could not drop the cache of the old weights")
         problems = list(dict.fromkeys(problem for each in self._outcomes for problem in each.problems))
@@ -312,7 +312,7 @@ class VllmSampler:
             raise SyncError(f"the sampler does not hold version {version} of the weights: {named}{rest}")
 
     async def prove(self, update: WeightUpdate) -> SyncProof:
-        """Prove by log-probs the weights that were received, and let requests go on."""
+        """Check the received weights by log-probs, and let requests go on."""
         self._version = update.version
         self._core.set_weight_version(str(update.version))
         # the probe takes an engine step or two, and so do requests under way
@@ -327,7 +327,8 @@ class VllmSampler:
         return SyncProof(compared=compared, unproven=unproven, difference=difference)
 
     async def _divide(self, tensors: NamedTensors | AsyncIterable[NamedTensors]) -> AsyncIterator[NamedTensors]:
-        """Yield what each call of the workers brings: all, but for workers in other processes, which get copies."""
+        """Yield the tensors for each call of the workers: all at once, or in buckets for workers in other processes,
+        which get copies."""
         if isinstance(tensors, AsyncIterable):
             async for bucket in tensors:
                 yield bucket

@@ -52,7 +52,7 @@ def replace_adapter(worker: Any, tensors: NamedTensors, lora: Lora) -> None:
     packed = {part for parts in manager.packed_modules.values() for part in parts}
     if unknown := adapter.loras.keys() - manager.modules.keys() - packed:
         raise ValueError(f"the engine has no layer '{min(unknown)}', but the adapter does")
-    # of half an adapter the engine makes nothing; that it did not arrive whole is for the sync to say
+    # the engine cannot use half an adapter; that it did not arrive whole is for the sync to report
     adapter.loras = {name: each for name, each in adapter.loras.items() if None not in (each.lora_a, each.lora_b)}
     manager.remove_adapter(_ADAPTER)
     manager.add_adapter(adapter)
@@ -68,7 +68,7 @@ def _adapter(manager: Any, tensors: NamedTensors, lora: Lora) -> LoRAModel:
         _ADAPTER,
         # copies: the engine multiplies the scale into B where it lies
         {peft_name(name): tensor.to("cpu", copy=True) for name, tensor in tensors},
-        # only divided by the rank: it need not be whole
+        # only divided by the rank: it need not be an integer
         PEFTHelper(r=lora.rank, lora_alpha=lora.alpha, target_modules=list(lora.targets)),  # type: ignore[arg-type]
         device="cpu",
         dtype=manager.lora_config.lora_dtype,

@@ -44,7 +44,7 @@ def start_core(settings: SamplerSettings) -> InprocClient:
 
 @contextmanager
 def _name_shortage() -> Iterator[None]:
-    """Turn the engine's refusal of a cache that the machine has no room for into what it is."""
+    """Turn the engine's refusal of a cache that the machine has no room for into a MemoryError."""
     try:
         yield
     except (RuntimeError, ValueError) as error:

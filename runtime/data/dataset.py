@@ -183,7 +183,7 @@ def _recorded_replies(turns: Sequence[Mapping[str, Any]]) -> Iterator[Conversati
             Message(_text(turn.get("role", "user"), "role"), _text(turn["observation"], "observation"))
             for turn in (first, *others)
         )
-        # what an environment did not understand is nothing to imitate
+        # what an environment did not understand is not to be imitated
         trained = first["action"] is not None or first.get("purpose", "act") != "act"
         yield ConversationReply(
             text=_text(first["reply"], "reply"),
@@ -252,7 +252,7 @@ def _to_messages(what: str | list[Mapping[str, Any]], role: str) -> list[Mapping
 
 
 _Said = tuple[Message, ConversationReply]
-"""A message, and what it is where it is a reply."""
+"""A message, and the same as a reply, for assistant messages."""
 
 
 def _message(data: Mapping[str, Any], place: str) -> _Said:

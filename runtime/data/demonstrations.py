@@ -1,8 +1,7 @@
 """Demonstrations in the model's own tokens: an expert's play, a given conversation, or a relabelled episode.
 
 The result is an Episode whose `sampled` marks the tokens to imitate. After a random action the expert goes on from
-where that led, so that recovering is demonstrated as well. Words to imitate must be in the vocabulary, or it is an
-error.
+where that led, so that recovery is demonstrated as well. Words to imitate must be in the vocabulary, or it is an error.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ async def append_solution(env: ConnectedEnv, task: Task, opening: Sequence[Messa
 def keep_solved(
     env: str, tasks: Sequence[Task], shown: Sequence[Episode | None], note: Callable[[str], None]
 ) -> list[Episode]:
-    """Leave out the tasks that the expert has no solution of; raise `NoSolution` where that is all of them."""
+    """Leave out the tasks that the expert has no solution for; raise `NoSolution` if that is all of them."""
     solved = [episode for episode in shown if episode is not None]
     if tasks and not solved:
         raise NoSolution(env, tasks[0].id)
@@ -119,7 +118,7 @@ def _locate_refusals(origin: str) -> Iterator[None]:
 
 
 def _write_calls(voice: Voice, talk: Conversation) -> Conversation:
-    """Write a conversation with tools as one of texts, in the words in which the policy endpoint shows it."""
+    """Write a conversation with tools as one of texts, in the form in which the policy endpoint shows it."""
 
     def show(messages: Sequence[Message]) -> list[ChatMessage]:
         return [ChatMessage(Role(each.role), each.content) for each in messages]
@@ -157,7 +156,7 @@ class Demonstrator:
     loss_on: LossOn
     clock: Callable[[], float]
     voices: dict[str, Voice] = field(default_factory=dict, init=False)
-    """By the tools of a given conversation: what a template makes of tools is found by asking it many times."""
+    """By the tools of a given conversation: finding out how a template renders tools takes many renderings."""
 
     async def attempt(self, env: ConnectedEnv, task: Task, limits: EpisodeLimits, seed: int) -> Episode:
         """Play a demonstration, retried after faults as an agent's episode is; `NoExpert` where there is none."""

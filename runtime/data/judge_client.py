@@ -62,12 +62,12 @@ class JudgeQuestion:
     likeliest: bool = False
     """The likeliest reply is the answer, even where the recipe draws several."""
     record: str = ""
-    """What of the question is kept with its answer, beyond its hash."""
+    """The part of the question that is kept with its answer, besides its hash."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JudgeAnswer:
-    """A verdict, or why there is none, and its cost; the same object wherever the same was asked."""
+    """A verdict, or why there is none, and its cost; the same object wherever the same question was asked."""
 
     value: float | None
     fault: str
@@ -80,7 +80,7 @@ class JudgeAnswer:
 
 
 class AnswerCache:
-    """The file of answers, a line each; a line that a kill left by half is forgotten."""
+    """The file of answers, a line each; a line that a kill left incomplete is ignored."""
 
     def __init__(self, path: Path) -> None:
         self.answers: dict[str, JudgeAnswer] = {}
@@ -106,7 +106,7 @@ class AnswerCache:
             self.answers[answer.key] = answer
 
     def add(self, answer: JudgeAnswer, reply: str, question: str = "") -> None:
-        """Without a key it is counted, and never found again."""
+        """Without a key the answer is counted, but never found again."""
         self._remember(answer)
         with on_disk("judge"):
             self._file.append({**asdict(answer), "reply": reply, **({"question": question} if question else {})})
@@ -270,7 +270,8 @@ class JudgeClient:
     def __init__(
         self, plan: Plan, file: Path, secret: Secret, sleep: Sleep = asyncio.sleep, *, scores: bool = True
     ) -> None:
-        """One that scores nothing, but answers environments, needs a token only once it is asked, and no prompt."""
+        """A client that scores nothing, but answers environments, needs a token only once it is asked, and no
+        prompt."""
         rewards = [stage.settings.reward for stage in plan.stages]
         self._judges = {reward.judge for reward in rewards if reward.judge is not None}
         self._secret = secret

@@ -83,7 +83,7 @@ class HarnessExpert:
         return len(self.shown.steps) - self._num_seen
 
     async def close(self) -> None:
-        """Leave a choice that is still under way."""
+        """Abandon a choice that is still under way."""
         if self._moving is not None:
             self._moving.cancel()
             await asyncio.gather(self._moving, return_exceptions=True)

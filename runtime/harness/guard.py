@@ -2,7 +2,7 @@
 
 A program of its own that imports nothing of agym, so that it starts at once. It adopts all that its command starts,
 ends it when the command ends, when a limit is passed or when its own standard input closes, and then says in one line
-of JSON what happened. The command's output goes straight to files: no pipe can fill up that nobody reads.
+of JSON what happened. The command's output goes straight to files: no unread pipe can fill up.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _find_excess(spec: dict[str, Any]) -> str:
 def _resident(pid: int) -> int:
     with suppress(OSError, IndexError, ValueError), open(f"/proc/{pid}/statm") as file:
         pages = file.read().split()
-        # what is shared with others, such as a library, is theirs as much
+        # memory shared with other processes, such as a library, is not counted
         return (int(pages[1]) - int(pages[2])) * resource.getpagesize()
     return 0
 

@@ -1,7 +1,7 @@
 """Which episode's processes a connection comes from, so that no process uses another episode's key unnoticed.
 
 The kernel lists each connection with the number of its socket, and each process the sockets that it holds. Where it
-lists none, as outside Linux, every connection is let in: a key is then all that there is.
+lists none, as outside Linux, every connection is let in: the key is then the only check.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Peers:
             each.pop(key, None)
 
     def admits(self, key: str, scope: Mapping[str, Any]) -> bool:
-        """Return whether a connection is one of the episode's own processes, and blame the episode whose it is."""
+        """Return whether a connection is one of the episode's own processes, and blame the episode that it belongs
+        to."""
         socket = _find_socket(scope)
         if socket is None or key not in self._guards or socket in self._known[key]:
             return True

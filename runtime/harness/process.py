@@ -87,7 +87,8 @@ async def run_process(
 
 
 def _resolve(word: str) -> str:
-    """The interpreter of this run, for `python` alone; what names a file is found from the scratch folder too."""
+    """The interpreter of this run, for `python` alone; a relative path is made absolute, to be found from the scratch
+    folder."""
     return sys.executable if word == "python" else os.path.abspath(word) if word.startswith(("./", "../")) else word
 
 

@@ -1,4 +1,4 @@
-"""What a harness says at its end, read strictly: what it says of tokens must be what the endpoint counted."""
+"""What a harness reports at its end, read strictly: its token counts must be those of the endpoint."""
 
 from __future__ import annotations
 

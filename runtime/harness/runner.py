@@ -216,7 +216,7 @@ class _Attempt:
         return read_result({} if end.trouble else load_result(end.result), episode.usage)
 
     def _is_refused(self, trouble: str) -> bool:
-        """Whether an agent gave up because its context or its requests were used up, which is no fault of its."""
+        """Whether an agent gave up because its context or its requests were used up, which is not its fault."""
         return self._episode is not None and self._episode.limit is not None and "exit code" in trouble
 
     def _variables(self, key: str) -> dict[str, str]:
@@ -226,7 +226,7 @@ class _Attempt:
             "OPENAI_API_KEY": key,
             "OPENAI_MODEL": self.runner.endpoint.name,
             "AGYM_SESSION_URL": f"{url}/session",
-            # what asks nobody but the policy tells nobody either
+            # an agent that calls only the policy must not send traces elsewhere
             "OPENAI_AGENTS_DISABLE_TRACING": "1",
         }
 
@@ -325,7 +325,7 @@ class _Attempt:
 
 
 def _find_opening(episode: PolicyEpisode) -> tuple[Message, ...]:
-    """What the agent had told the policy before its first reply, which is where a reader learns of the task."""
+    """What the agent had told the policy before its first reply, which is where a reader finds the task."""
     line = episode.exchanges[0].line
     told = line.messages[: line.replies[0][0] - 1]
     return tuple(Message(each.role.value, write_message(each.text, each.calls)) for each in told)
@@ -333,7 +333,7 @@ def _find_opening(episode: PolicyEpisode) -> tuple[Message, ...]:
 
 def _make_turns(episode: PolicyEpisode, shown: HarnessSession) -> tuple[Turn, ...]:
     """A turn for each reply, with the steps in the environment up to the next one; of several, the first of them holds
-    the tokens. Steps before the first reply are nobody's."""
+    the tokens. Steps before the first reply belong to no turn."""
     lines = episode.conversations.lines
     turns: list[Turn] = []
     for number, exchange in enumerate(episode.exchanges, 1):

@@ -29,7 +29,7 @@ class SessionStep:
 
 
 class HarnessSession:
-    """A session whose rewards are the run's own business: a harness is told what an agent may know."""
+    """A session that keeps its rewards from the harness, which sees only what an agent may know."""
 
     def __init__(
         self,
@@ -89,13 +89,13 @@ class HarnessSession:
             await asyncio.shield(self._under_way)
 
     async def close(self) -> None:
-        """Leave a step that is still under way."""
+        """Abandon a step that is still under way."""
         if self._under_way is not None:
             self._under_way.cancel()
             await asyncio.gather(self._under_way, return_exceptions=True)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Call a tool of the environment; one that it does not have is answered, and no step."""
+        """Call a tool of the environment; a call of one that it does not have is answered, and is not a step."""
         try:
             return await self.step(self._box.to_action(ToolCall(name, dict(arguments))))
         except MalformedCall as error:

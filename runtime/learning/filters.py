@@ -99,7 +99,7 @@ def _has_signal(group: Sequence[Scored], algorithm: Algorithm) -> bool:
 
 _WITHIN_THE_GROUP = (Baseline.GROUP_MEAN, Baseline.LEAVE_ONE_OUT)
 _ROUNDING = 1e-9
-"""What sums of the same rewards in another order may differ by."""
+"""How much sums of the same rewards in another order may differ."""
 
 
 def top_groups(groups: Sequence[Sequence[Scored]], share: float) -> tuple[int, ...]:

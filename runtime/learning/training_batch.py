@@ -39,7 +39,7 @@ class TrainingBatch:
     masked: Counter[str]
     """Masked episodes by reason."""
     records: Mapping[Episode, TrainingRecord] = field(default_factory=dict)
-    """What became of each episode that was scored."""
+    """What became of each scored episode."""
 
     @property
     def sequences(self) -> list[TrainSequence]:

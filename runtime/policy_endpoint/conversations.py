@@ -3,7 +3,7 @@
 A line is one growing sequence of tokens, with the messages that it shows. A request whose messages begin with all of a
 line goes on at its end. One that shares no more than its beginning, or comes while the line is being continued, starts
 a line of its own: the tokens up to the last reply that they share are context there, so that a sampled token is marked
-as sampled in one line alone.
+as sampled in one line only.
 """
 
 from __future__ import annotations

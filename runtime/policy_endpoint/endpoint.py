@@ -79,7 +79,7 @@ class PolicyEndpoint:
         self._open: dict[str, _Open] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
         self.on_wrong_key: Callable[[ASGIScope], None] = lambda scope: None
-        """Told of requests with a key that is none, or no longer one."""
+        """Called for requests whose key was never issued, or is no longer valid."""
         self.url = ""
         """Base address, once it is served."""
 
@@ -96,7 +96,7 @@ class PolicyEndpoint:
         admits: Admission = lambda scope: True,
         key: str | None = None,
     ) -> Iterator[PolicyEpisode]:
-        """Give an episode a key of its own, which is worth nothing once the context ends."""
+        """Give an episode a key of its own, which is invalid once the context ends."""
         episode = PolicyEpisode(key=key or self.make_key(), seed=seed, max_requests=max_requests)
         self._open[episode.key] = _Open(begin=lambda: episode, policy=policy, env=env, admits=admits)
         try:
@@ -111,8 +111,8 @@ class PolicyEndpoint:
 
     @contextmanager
     def open_service(self, policy: Policy, *, key: str) -> Iterator[None]:
-        """Serve whoever has the key within the context. Each request is an episode by itself: of what it said, nothing
-        is held but the last responses, which others may go on from by their ids."""
+        """Serve whoever has the key within the context. Each request is an episode by itself: only the last responses
+        are kept, from which other requests may continue by their ids."""
         numbers = count()
         self._open[key] = _Open(
             begin=lambda: PolicyEpisode(key=key, seed=next(numbers)), policy=policy, env=None, admits=lambda scope: True
@@ -187,7 +187,7 @@ class PolicyEndpoint:
             raise ApiError(404, "this episode has no environment", code="not_found")
         try:
             return Body(200, await found.env.step(data))
-        except EnvFault as error:  # whoever plays the episode knows more
+        except EnvFault as error:  # the caller that plays the episode knows more
             raise ApiError(500, "the environment failed", kind="server_error") from error
 
     async def _complete(self, found: _Open, data: Mapping[str, Any]) -> Body | Stream:

@@ -1,4 +1,5 @@
-"""Turns of the engine: at most so many requests at a time, and of those that wait the one whose episode has least."""
+"""Turns at the engine: at most so many requests at a time, and of those that wait, the one whose episode has had
+least."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ __all__ = ["FairQueue"]
 
 
 class FairQueue:
-    """Lets requests in. An episode with many parallel requests waits for itself, and not the others for it."""
+    """Lets requests in. An episode with many parallel requests delays itself, not the others."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
@@ -61,7 +62,7 @@ class FairQueue:
         self._served[episode] += 1
 
     def forget(self, episode: str) -> None:
-        """Drop what is counted of an episode that has ended."""
+        """Drop the count of an episode that has ended."""
         self._served.pop(episode, None)
         if not self._under_way[episode]:
             del self._under_way[episode]

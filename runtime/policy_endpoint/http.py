@@ -1,4 +1,4 @@
-"""The little of HTTP that the endpoint needs: JSON in, JSON or a stream of events out, and clients that go away."""
+"""The part of HTTP that the endpoint needs: JSON in, JSON or a stream of events out, and clients that disconnect."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def read_json(receive: ASGIReceive) -> dict[str, Any]:
 
 
 async def while_connected(receive: ASGIReceive, work: Coroutine[Any, Any, T]) -> T | None:
-    """Do what a request asks for, unless its client goes away: then it is cancelled, and there is no reply."""
+    """Do what a request asks for, unless its client disconnects: then it is cancelled, and there is no reply."""
     task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_wait_until_gone(receive))
     try:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)

@@ -56,7 +56,7 @@ class ChatMessage:
 
 
 def canonical_json(text: str) -> str:
-    """Write JSON in the one way in which equal values are equal texts."""
+    """Write JSON in a canonical form, in which equal values are equal texts."""
     try:
         return json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     except (ValueError, RecursionError):
@@ -64,7 +64,7 @@ def canonical_json(text: str) -> str:
 
 
 def canonical_arguments(arguments: Mapping[str, Any]) -> str:
-    """Write arguments of a call in that way."""
+    """Write arguments of a call in that form."""
     return canonical_json(json.dumps(dict(arguments), ensure_ascii=False))
 
 

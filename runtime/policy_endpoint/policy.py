@@ -97,7 +97,7 @@ class Answer:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Exchange:
-    """A reply in its line, and the messages after it as far as a later request told them."""
+    """A reply in its line, and the messages after it as far as a later request contained them."""
 
     line: Line
     start: int
@@ -171,7 +171,7 @@ class PolicyEpisode:
         return self.num_asked - 1
 
     def fail(self, error: Exception) -> None:
-        """Tell whoever plays the episode."""
+        """Report a failure to whoever plays the episode."""
         if self.failure is not None and not self.failure.done():
             self.failure.set_exception(error)
 
@@ -206,7 +206,7 @@ class Policy:
         self._voice((), "")
 
     def forget(self, key: str) -> None:
-        """Drop what is counted of an episode that has ended."""
+        """Drop the count of an episode that has ended."""
         self._queue.forget(key)
 
     async def answer(self, episode: PolicyEpisode, request: PolicyRequest) -> Answer:

@@ -100,7 +100,7 @@ class Voice:
 
     def open(self, messages: Sequence[ChatMessage]) -> list[Message]:
         """Return an opening as the chat is given it: with the tools in words, where the template shows none."""
-        # a greeting of the assistant's answers nobody, which most templates cannot show
+        # a greeting by the assistant is a reply to nothing, which most templates cannot show
         shown = [self.show(each) for each in messages] or [Message("user", "")]
         if not self._told:
             return shown

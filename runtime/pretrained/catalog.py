@@ -1,4 +1,4 @@
-"""The models that recipes may name without a hub, and where each lies on this machine."""
+"""The models that recipes may name without a hub, and where each is on this machine."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ class ReplySettings:
 
 
 def load_chat_model(folder: Path, *, computes_bf16: bool = True) -> ChatModel:
-    """Load a folder's model in the precision of its weights, or in fp32 where the CPU computes in no other; RunError
-    where it is none that talks."""
+    """Load a folder's model in the precision of its weights, or in fp32 where the CPU computes in no other; RunError if
+    it is not a chat model."""
     try:
         with without_progress_bars():
             dtype = "auto" if computes_bf16 else torch.float32

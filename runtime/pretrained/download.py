@@ -16,7 +16,7 @@ __all__ = ["download", "run_pip"]
 RunPip = Callable[[Sequence[str]], tuple[int, str]]
 _PIP = ("-m", "pip", "--disable-pip-version-check", "download", "--no-deps", "--only-binary", ":all:")
 _STDERR = 2
-"""Where pip shows its progress, so that our own output is a path alone."""
+"""Where pip shows its progress, so that our own output is only a path."""
 _SHOWN = 400
 """Characters of what pip said last."""
 

@@ -14,7 +14,7 @@ from ..seeds import derive
 __all__ = ["sample_valid_action"]
 
 _NO_VERSION = -1
-"""Version of a token that no weights chose."""
+"""Version of a token that was not chosen by any weights."""
 
 
 async def sample_valid_action(sampler: Sampler, request: SampleRequest, replies: Sequence[tuple[int, ...]]) -> Sampled:

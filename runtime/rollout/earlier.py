@@ -34,7 +34,7 @@ class EarlierCheckpoints:
         self._engines: dict[SavedModel, Sampler] = {}
 
     async def stand_at(self, step: int) -> None:
-        """Choose among what was saved before this step from now on; close engines that are no longer among it."""
+        """From now on, choose among what was saved before this step; close engines that are no longer among it."""
         self._models = self._list_models(step)
         for model in [each for each in self._engines if each not in self._models]:
             await self._engines.pop(model).close()

@@ -56,16 +56,16 @@ def _make_semaphore(limit: int | None) -> AbstractAsyncContextManager[Any]:
 
 
 class SessionLimit:
-    """Sessions open at once in one environment: as many as the recipe allows, or as its server proved to take.
+    """Sessions open at once in one environment: as many as the recipe allows, or as its server has been found to take.
 
-    Who waits for one waits without a time limit of its own: every session ends within that of its episode.
+    Waiting for one has no time limit of its own: every session ends within that of its episode.
     """
 
     def __init__(self, remark: Callable[[str], None] = lambda text: None) -> None:
         self.allowed: int | None = None
         """By the recipe."""
         self._found: int | None = None
-        """By what the server refused; one more is tried now and then, for others may have left it."""
+        """By what the server refused; one more is tried now and then, as other clients may have left."""
         self._told: int | None = None
         self._num_ended = 0
         """Since the limit that was found last changed."""
@@ -94,7 +94,7 @@ class SessionLimit:
         self._left = asyncio.Event()
 
     def lower(self, env: str, refusal: EnvFault) -> bool:
-        """After a refusal, allow no more than are open now; False where others than we fill the server."""
+        """After a refusal, allow no more than are open now; False if other clients fill the server."""
         if not self._num_open:
             return False
         if self._found is None or self._num_open < self._found:
@@ -185,7 +185,7 @@ async def open_session(
         yield session
     finally:
         try:
-            with suppress(EnvFault):  # what cannot be closed is of no use to anybody any more
+            with suppress(EnvFault):  # a session that cannot be closed is of no further use
                 await with_deadline(session.close(), timeouts.step_timeout_s, f"{env.name} to close a session")
         finally:
             env.sessions.leave(opened=True)
@@ -219,7 +219,7 @@ async def _open(env: ConnectedEnv, task: Task) -> Session:
     except EnvFault:
         raise
     except EnvError as error:
-        # a task that it does not have, a token that it does not know: no retry helps
+        # a task that it does not have, a token that it does not accept: no retry helps
         raise StepRefused(f"environment '{env.name}', task '{task.id}': {error}") from error
 
 

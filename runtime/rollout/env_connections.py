@@ -47,7 +47,7 @@ class EnvConnector:
         self.environ = environ
         self.deadlines = deadlines
         self.remark = note
-        """Tells whoever watches the run."""
+        """Shows a remark to whoever watches the run."""
         self.num_troubles = 0
         """Times that a server of this run died, hung, sent an invalid answer, or could not be restarted."""
 
@@ -116,7 +116,7 @@ def _connect_agentgym(url: str, settings: Environment, token: str | None, deadli
 
 
 def _connect_openenv(url: str, settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
-    from ...envs.clients.openenv import OpenEnvEnv  # WebSockets are of no use to anything else
+    from ...envs.clients.openenv import OpenEnvEnv  # nothing else uses WebSockets
 
     return OpenEnvEnv(url, token=token, deadlines=deadlines)
 
@@ -144,7 +144,7 @@ class OpenEnvs:
         self._told: set[str] = set()
 
     def remark(self, text: str) -> None:
-        """Tell whoever watches the run, once."""
+        """Show a remark to whoever watches the run, once."""
         if text not in self._told:
             self._told.add(text)
             self._remark(text)

@@ -385,8 +385,8 @@ class EpisodeRunner:
         )
 
     def _render_view(self) -> Sequence[int]:
-        """Render the view up to the next reply: the tokens of so far and what follows, or all of it without the
-        thoughts of earlier turns."""
+        """Render the view up to the next reply: the tokens so far and what follows, or all of it without the thoughts
+        of earlier turns."""
         chat = self.player.chat
         if not chat.strips:
             return (*self._buffer.ids, *self._view[-1].follow)

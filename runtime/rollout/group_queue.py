@@ -1,6 +1,6 @@
 """Which engine plays which group: one by one, longest expected first, to the engine with the least under way.
 
-Nothing here waits or looks at a clock, so that a simulation can ask it the same.
+Nothing here waits or looks at a clock, so that a simulation can use the same code.
 """
 
 from __future__ import annotations
@@ -65,5 +65,5 @@ class GroupQueue:
             self._under_way[engine] -= 1
 
     def give_back(self, at: int) -> None:
-        """Put a group that was lost with its engine before all others."""
+        """Put a group that was lost with its engine ahead of all others."""
         self._waiting.insert(0, at)

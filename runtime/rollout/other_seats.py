@@ -1,7 +1,7 @@
 """Seats of an episode that models of the run play, each in a conversation of its own and in the agent's form.
 
-What they say is no part of the agent's sequences: nothing of it is trained on. Their chance is the environment's, so
-that all episodes of a group meet an opponent who answers equal play alike.
+What they say is not part of the agent's sequences: none of it is trained on. They sample by the environment's seed, so
+that in all episodes of a group the opponent answers the same play in the same way.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def _without_judged(
 
 
 def sample_evenly(tasks: tuple[TaskInfo, ...], limit: int, seed: int) -> tuple[TaskInfo, ...]:
-    """Sample so many tasks by the seed, in their old order."""
+    """Sample so many tasks by the seed, keeping their order."""
     if limit >= len(tasks):
         return tasks
     kept = set(shuffle(len(tasks), seed)[:limit])

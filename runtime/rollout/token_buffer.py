@@ -40,7 +40,7 @@ class TokenBuffer:
         self.append(ids, [False] * len(ids))
 
     def extend_context(self, ids: Sequence[int]) -> None:
-        """Append what these tokens have more than the segment; begin another one where they do not begin with it."""
+        """Append the tokens by which these extend the segment; start a new segment if they do not begin with it."""
         if list(ids[: len(self.ids)]) == self.ids:
             self.append_context(ids[len(self.ids) :])
         else:

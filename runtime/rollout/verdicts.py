@@ -1,4 +1,4 @@
-"""What an environment leaves to a judge: kept with an episode until the answers are there, then counted.
+"""What an environment leaves to a judge: kept with an episode until the answers arrive, then counted.
 
 In: the last step of an episode, and its rewards. Out: the episode, with the score and the success that they give.
 """
@@ -45,7 +45,7 @@ def _read_request(step: Step, env: ConnectedEnv) -> JudgeRequest | None:
 
 
 def accept_verdict(episode: Episode, *, yes: bool) -> Episode:
-    """Count the answers to what an episode left open: yes to all of it, or not."""
+    """Apply the answers to what an episode left open: yes to all of it, or not."""
     pending = episode.pending
     assert pending is not None, "an episode with nothing open has no verdict to wait for"
     episode = replace(episode, pending=None)

@@ -74,7 +74,7 @@ def _installed() -> Iterable[EntryPoint]:
 
 
 def factory_of(name: str, plugins: Callable[[], Iterable[EntryPoint]] = _installed) -> Factory:
-    """The function that opens a sink. This package's own names come first: no plugin takes one over."""
+    """The function that opens a sink. This package's own names come first: no plugin can override one."""
     if name in SINKS:
         module, _, function = SINKS[name].factory.partition(":")
         return cast("Factory", getattr(import_module(f".{module}", __package__), function))

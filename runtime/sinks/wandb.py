@@ -30,7 +30,7 @@ _QUIET = {
 
 
 class WandbSink:
-    """Rows by `total_step`; of a step that was taken again the later row stands last."""
+    """Rows by `total_step`; of a step that was taken again the later row comes last."""
 
     def __init__(self, opening: Opening) -> None:
         settings, plan = opening.settings, opening.plan

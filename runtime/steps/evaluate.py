@@ -60,7 +60,7 @@ class Play:
 
 
 def gather_play(environment: str, horizon: int, mode: Mode, episodes: Iterable[Episode]) -> Play:
-    """Gather a play from those of its episodes that there are, in whatever order they ended."""
+    """Gather a play from those of its episodes that ended, in whatever order."""
     by_task: dict[Task, list[Episode]] = {}
     for episode in sorted(episodes, key=lambda each: (each.task.id, each.index)):
         by_task.setdefault(episode.task, []).append(episode)
@@ -163,7 +163,7 @@ def _horizons(context: StageContext, settings: Eval, environment: Environment) -
 
 
 _LONGEST = 32
-"""Turns of a measurement in a run that plays nothing else and says nothing of it."""
+"""Turns of a measurement in a run that plays nothing else and does not set them."""
 
 
 async def _play(

@@ -24,9 +24,9 @@ from .stage_context import StageContext, episode_limits, open_pool, play_setting
 __all__ = ["play_with_examples"]
 
 _HORIZON = 64
-"""Turns of an example, at the most."""
+"""Most turns of an example."""
 _SPARE = 2
-"""Times as many are tried as are shown: an expert need not solve every task."""
+"""Candidates tried per example shown: an expert need not solve every task."""
 
 
 async def play_with_examples(

@@ -2,7 +2,7 @@
 to what environments leave to it.
 
 A conversation is evidence that its author may have written for the judge. It is shown as lines of JSON, in which no
-message can pass for another or end early, also not by a control token of the judge's model, and only the last line of
+message can pass for another or end early, not even by a control token of the judge's model, and only the last line of
 the judge's own reply counts.
 """
 
@@ -32,8 +32,8 @@ async def judge_groups(
 ) -> tuple[list[Group], dict[str, float]]:
     """Score all countable episodes; return the groups and what asking cost. `rounds` tells the batches of a step apart.
 
-    Whether an episode is a success stays the environment's word. An episode about which the judge did not say all that
-    it was asked has no score: it is left out, as one that an environment failed.
+    Whether an episode is a success is still decided by the environment. An episode about which the judge did not answer
+    all questions has no score: it is left out, like one in which the environment failed.
     """
     reward, batch = context.stage.reward, f"{context.progress.total_step}/{rounds}"
     if reward.judge is None:
@@ -137,7 +137,7 @@ _BREAKS = {ord(each): f"\\u{ord(each):04x}" for each in "\x85\u2028\u2029"}
 
 
 def _render_message(who: str, what: str) -> str:
-    sound = what.encode(errors="replace").decode()  # it may hold half of a surrogate pair
+    sound = what.encode(errors="replace").decode()  # it may contain half of a surrogate pair
     return escape_control_tokens(json.dumps({who: sound}, ensure_ascii=False).translate(_BREAKS))
 
 
@@ -184,7 +184,7 @@ def read_score(reply: str, *, low: float, high: float) -> float | None:
 
 
 def read_better(reply: str) -> float | None:
-    """Read what the first of the two gets of the point that they compete for."""
+    """Read the first one's share of the point that the two compete for."""
     found = _WINNER.fullmatch(_find_last_line(reply))
     return _SHARES[found[1].lower()] if found else None
 
@@ -213,7 +213,7 @@ def ask_for_truth(group: Group) -> JudgeSheet:
             found = list(islice(remaining, len(questions[episode])))
             episode = replace(episode, judge_keys=_list_keys(found))
             verdicts = [answer.value for answer in found]
-            # one that says no decides, whatever became of the others
+            # a single no decides, whatever became of the others
             if 0.0 not in verdicts and None in verdicts:
                 return _mark_unscored(episode, found)
             return accept_verdict(episode, yes=0.0 not in verdicts)
@@ -288,7 +288,7 @@ def _score_share(
 ) -> Episode:
     if pairs and not won:
         return _mark_unscored(episode, answers)
-    # whoever has nobody to compete with neither wins nor loses
+    # an episode with no opponent neither wins nor loses
     return replace(episode, score=mean_of(won) if won else 0.5)
 
 
@@ -296,7 +296,7 @@ _NEIGHBOURS = 2
 
 
 def list_comparisons(count: int) -> list[tuple[int, int]]:
-    """Pair each with its neighbours, round the group: all with all up to five, above that two pairs for each."""
+    """Pair each with its neighbours, around the group: all with all up to five, above that two pairs for each."""
     places = range(count)
     ring = {(at, (at + step) % count) for step in range(1, _NEIGHBOURS + 1) for at in places}
     return sorted({(min(pair), max(pair)) for pair in ring if pair[0] != pair[1]})

@@ -119,7 +119,7 @@ async def _next_batch(context: StageContext, data: StepData) -> RolloutBatch:
 
 
 async def _resample(op: Op, context: StageContext, data: StepData) -> None:
-    """Samples further groups until enough of them teach something: the ops before this one, once per round."""
+    """Sample further groups until enough of them have a training signal: the ops before this one, once per round."""
     before = context.ops[: context.ops.index(op)]
     while wanted := groups_to_resample(context, data):
         further = StepData(rounds=data.rounds + 1, num_tasks=wanted, judged=data.judged)

@@ -51,7 +51,7 @@ async def build_score_pairs(op: Op, context: StageContext, data: StepData) -> No
 
 
 def _pair_by_score(context: StageContext, group: Sequence[Scored]) -> list[Pair]:
-    """Without the episodes and turns that the recipe leaves out."""
+    """Pairs without the episodes and turns that the recipe leaves out."""
     return build_pairs(apply_masks(group, context.stage, context.names()), context.stage.algorithm.preference)
 
 
@@ -80,7 +80,7 @@ async def update_on_pairs(op: Op, context: StageContext, data: StepData) -> None
 
 
 async def _update(context: StageContext, data: StepData, pairs: Sequence[Pair]) -> PreferenceObjective:
-    """The learner is given a policy gradient; the loss that is recorded is the one that it is the gradient of."""
+    """The learner gets a policy gradient; the recorded loss is the one whose gradient it is."""
     assert isinstance(data.reference_logprobs, Mapping), "pairs are compared with the reference before an update"
     now = await response_logprobs(context, responses_of(pairs), LearnerWorker.logprobs, reference=False)
     objective = preference_objective(pairs, now, data.reference_logprobs, context.stage.algorithm.preference)
@@ -106,7 +106,7 @@ def _preference_metrics(objectives: Sequence[PreferenceObjective]) -> dict[str, 
 
 
 async def _read_pairs(context: StageContext) -> list[Pair]:
-    """Of a file: line by line, better and worse."""
+    """The pairs of a file: line by line, better and worse."""
     lines = read_preferences(resolve_data_path(context))[: context.stage.algorithm.data.limit]
     sides = await _render(context, [side for line in lines for side in line])
     pairs = [
@@ -123,9 +123,10 @@ def _to_response(episode: Episode) -> Response:
 
 
 async def _pair_recorded(context: StageContext) -> list[Pair]:
-    """Of a run folder: among the recorded episodes of each attempt at a task, by the scores that were recorded.
+    """The pairs of a run folder: among the recorded episodes of each attempt at a task, by the scores that were
+    recorded.
 
-    A reply that was not understood is nothing to imitate, and all the more to avoid: all turns are compared."""
+    A reply that was not understood is not to be imitated, and all the more to be avoided: all turns are compared."""
     conversations = read_episodes(resolve_data_path(context))[: context.stage.algorithm.data.limit]
     groups: dict[object, list[Scored]] = {}
     whole = [episode for episode in await _render(context, conversations) if episode.ending is Ending.DONE]

@@ -1,14 +1,14 @@
-"""Which batch a step learns from, and which weights play it: the same whether sampling and learning overlap or not.
+"""Which batch a step trains on, and which weights play it: the same whether sampling and training overlap or not.
 
-With `staleness: k` the batches of the next k steps are begun at once, just before the step that learns from the last
-batch in hand, and the next ones when those have been played and used up but for one:
+With `staleness: k` the batches of the next k steps are started together, just before the step that trains on the last
+batch in hand, and the next ones when those have been played and all but one used:
 
     k = 0    sync v0, play 0   learn 0 -> v1   sync v1, play 1   learn 1 -> v2   ...
     k = 1    sync v0, play 0   begin 1 (v0), learn 0 -> v1   sync v1, begin 2 (v1), learn 1 -> v2   ...
     k = 2    sync v0, play 0   begin 1, 2 (v0), learn 0, 1 -> v2   sync v2, begin 3, 4 (v2), learn 2, 3 -> v4   ...
 
-So no batch is more than k steps old, and weights change only while nothing is played. Nothing here looks at how long
-anything takes: metrics do not depend on it.
+So no batch is more than k steps old, and weights change only while nothing is played. Nothing here depends on how long
+anything takes, so metrics do not either.
 
 With `in_flight` as well, samplers get new weights at every step, while episodes are under way, and batches overlap:
 
@@ -37,22 +37,23 @@ __all__ = ["Prefetcher"]
 Sync = Callable[[], Awaitable[None]]
 """Gives the sampler the newest weights, if it has older ones."""
 Drawn = Callable[[], None]
-"""Says that the tasks of a batch have been drawn, all of them."""
+"""Signals that all tasks of a batch have been drawn."""
 PlayBatch = Callable[[Progress, int, Drawn], Coroutine[Any, Any, RolloutBatch]]
-"""Plays a step's batch by what the run stands at for it, so many steps ahead of the one that it is begun in."""
+"""Plays a step's batch with the run's progress as of that step, so many steps ahead of the one that it is started
+in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A batch that is being played, or has been."""
+    """A batch that is being played, or has been played."""
 
     batch: Future[RolloutBatch]
     mixture: Future[TaskMixture]
-    """How far tasks have been drawn when the last of its own is: what the next batch goes on from."""
+    """How far tasks have been drawn once its own are: where the next batch continues."""
 
 
 class Prefetcher:
-    """The batches that were begun and that no step has asked for yet."""
+    """The batches that were started and that no step has asked for yet."""
 
     def __init__(self, staleness: int, *, in_flight: bool = False) -> None:
         self._staleness = staleness
@@ -61,8 +62,8 @@ class Prefetcher:
         """In the order of their steps."""
 
     async def next(self, progress: Progress, most: int | None, sync: Sync, play: PlayBatch) -> RolloutBatch:
-        """The batch of the step at hand; `most` steps make the stage, where that is known, and no batch is begun that
-        would come after them."""
+        """The batch of the step at hand; the stage has `most` steps, where that is known, and no batch beyond them is
+        started."""
         left = self._staleness if most is None else min(self._staleness, most - progress.step - 1)
         if self._in_flight:
             await sync()
@@ -117,14 +118,15 @@ class Prefetcher:
         return batch
 
     async def drain(self) -> tuple[RolloutBatch, ...]:
-        """All that was begun, when it has been played."""
+        """All started batches, once they have been played."""
         await self._settle()
         return tuple(each.batch.result() for each in self.begun)
 
     async def back_to(self, begun: tuple[Begun, ...] = ()) -> None:
-        """Drops what was begun since; it is played to its end first, as its sampler may be in another process."""
+        """Drop batches started since; they are played to their end first, as their sampler may be in another
+        process."""
         for played in await self._settle():
-            # nobody waits any more for what was refused; a mistake of ours is one all the same
+            # nobody waits any more for a refused batch; but a bug must still surface
             if isinstance(played, BaseException) and not isinstance(played, StepRefused):
                 raise played
         self.begun = begun
@@ -139,7 +141,7 @@ class Prefetcher:
             self.begun += (begun,)
 
     async def close(self) -> None:
-        """Ends what is under way."""
+        """End what is under way."""
         for each in self.begun:
             each.batch.cancel()
         await self._settle()

@@ -36,14 +36,14 @@ __all__ = [
 
 
 async def sampled_reference_logprobs(context: StageContext, data: StepData) -> list[Floats] | None:
-    """Of all that was sampled, for a KL penalty in the reward; None while that weighs nothing."""
+    """Reference log-probs of all that was sampled, for a KL penalty in the reward; None while its weight is 0."""
     if kl_weight(context) == 0:
         return None
     return await _logprobs(context, sampled_sequences(data.scored or ()), reference=True)
 
 
 async def batch_reference_logprobs(context: StageContext, data: StepData) -> list[Floats] | None:
-    """Of the training batch, for a KL term in the loss; None while that weighs nothing."""
+    """Reference log-probs of the training batch, for a KL term in the loss; None while its weight is 0."""
     batch = _batch(data)
     if not batch.sequences or context.value(context.stage.algorithm.kl.coef) == 0:
         return None
@@ -143,7 +143,7 @@ async def update_policy(op: Op, context: StageContext, data: StepData) -> None:
     if groups and not warms_up:
         await _update(op, context, groups, data)
     if data.mismatch is None and data.updates:
-        # before its first update the learner still equals the sampler, and the update measures what lies between
+        # before its first update the learner still equals the sampler, and the update measures how they differ
         data.mismatch = Mismatch(kl=data.updates[0].sampler_kl, ratio_error=data.updates[0].ratio_error)
 
 

@@ -28,13 +28,13 @@ class RolloutBatch:
     rounds: int
     """Of further sampling, under `filter.resample`."""
     mixture: TaskMixture
-    """How far tasks had been drawn when the last of its own was."""
+    """How far tasks had been drawn once its own were."""
     staleness: int
-    """Steps between the weights that played it and those that learn from it."""
+    """Steps between the weights that played it and those that are trained on it."""
     seconds: Mapping[str, float]
     """Spent on each op that sampled it, by its id."""
     judged: Mapping[str, float] = field(default_factory=dict)
-    """What a judge's verdicts took, by metric."""
+    """What a judge's verdicts cost, by metric."""
 
 
 _VERSION = 1
@@ -69,7 +69,7 @@ def _plain(value: Any) -> dict[str, Any] | str:
 
 
 def read_batches(folder: Path, environments: Collection[str] | None = None) -> tuple[RolloutBatch, ...]:
-    """What `write_batches` wrote there, of these environments; RunError where it is damaged."""
+    """What `write_batches` wrote there, of these environments; RunError if it is damaged."""
     if not (folder / _TEXT).exists():
         return ()
     try:
@@ -77,7 +77,7 @@ def read_batches(folder: Path, environments: Collection[str] | None = None) -> t
     except RunError:
         raise
     except Exception as error:
-        # files can hold anything, and so can go wrong in any way
+        # files can hold anything, so reading them can fail in any way
         reason = f"{type(error).__name__}: {str(error)[:200]}"
         raise RunError(f"'{folder / _TEXT}' or '{_TOKENS}' beside it is damaged: {reason}") from error
 

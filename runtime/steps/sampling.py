@@ -1,4 +1,4 @@
-"""Ops that sample: tasks are drawn and played, a judge scores, groups that teach nothing are sampled again."""
+"""Ops that sample: tasks are drawn and played, a judge scores, groups without a training signal are sampled again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def draw_tasks(op: Op, context: StageContext, data: StepData) -> None:
 
 
 async def play_tasks(op: Op, context: StageContext, data: StepData) -> None:
-    """A group of episodes per task, and a greedy one to compare with where the baseline is that."""
+    """A group of episodes per task, and a greedy one to compare with if that is the baseline."""
     assert data.tasks is not None, "tasks are drawn before they are played"
     algorithm, sampling = context.stage.algorithm, sampling_settings(context)
     groups = await _play(context, data, data.tasks, episodes_per_task(algorithm), sampling, "group")

@@ -59,7 +59,7 @@ async def next_demonstrations(op: Op, context: StageContext, data: StepData) -> 
 
 
 def next_batch(context: StageContext, data: StepData, given: Sequence[T]) -> list[T]:
-    """Take the next batch of what is given, whose order is another in each pass."""
+    """Take the next batch of what is given, in a new order in each pass."""
     start, progress = context.progress.data_position, context.progress
     progress.data_position += context.stage.algorithm.batch_size
     data.row["data/passes"] = start // len(given)
@@ -72,7 +72,7 @@ def _shuffle_pass(context: StageContext, count: int, passes_done: int) -> tuple[
 
 
 async def keep_episodes(op: Op, context: StageContext, data: StepData) -> None:
-    """Select what the present policy did well, to be imitated: rejection sampling."""
+    """Select what the current policy did well, to be imitated: rejection sampling."""
     data.demonstrations = await _keep_scored(context, data, context.stage.algorithm.data.keep or _SUCCESS)
 
 
@@ -119,13 +119,13 @@ async def choose_retraining_data(op: Op, context: StageContext, data: StepData) 
 
 async def reset_to_base(op: Op, context: StageContext, data: StepData) -> None:
     """Reset weights, optimiser and warm-up to the stage's start; the first round is there already."""
-    update_settings(context)  # a rate without a value is refused here: once the weights are others, nothing can be
+    update_settings(context)  # a rate without a value is refused here: once the weights have changed, nothing can be
     if context.progress.step == 0:
         return
     assert context.base is not None, "the engine keeps the start of a stage that goes back to it"
     await context.workers.learner(LearnerWorker.load, context.base)
     context.progress.updates = Progress.from_json((context.base / PROGRESS).read_text()).updates
-    context.progress.version += 1  # whatever comes of the updates, the sampler has other weights now
+    context.progress.version += 1  # whatever the updates do, the sampler has other weights now
 
 
 async def update_by_imitation(op: Op, context: StageContext, data: StepData) -> None:
@@ -142,7 +142,7 @@ async def update_by_imitation(op: Op, context: StageContext, data: StepData) -> 
 async def _update_once(context: StageContext, data: StepData, episodes: Sequence[Episode]) -> None:
     sequences = [sequence for episode in episodes for sequence in to_sampled_sequences(episode, 1.0)]
     settings = update_settings(context)
-    # with advantage 1 everywhere the plain policy gradient is the cross-entropy; no policy is there to stay near to
+    # with advantage 1 everywhere the plain policy gradient is the cross-entropy; there is no policy to stay near
     settings = replace(
         settings,
         loss=LossSettings(kind=LossKind.POLICY_GRADIENT),
@@ -153,7 +153,7 @@ async def _update_once(context: StageContext, data: StepData, episodes: Sequence
 
 
 def _to_demonstration(episode: Episode, loss_on: LossOn) -> Episode:
-    """Copy an episode as a demonstration: what the environment did not understand is nothing to imitate."""
+    """Copy an episode as a demonstration: what the environment did not understand is not to be imitated."""
     segments = [replace(segment, sampled=segment.sampled.copy()) for segment in episode.segments]
     for turn in episode.turns:
         segments[turn.segment].sampled[turn.start : turn.end] &= not turn.invalid

@@ -1,4 +1,4 @@
-"""What a stage's steps have at hand, and a recipe's settings as they stand at this step.
+"""What a stage's steps can use, and a recipe's settings as of this step.
 
 A number given as an expression is a pure function of `Progress`, so a resumed run computes the same.
 """
@@ -58,7 +58,7 @@ class RunOps(Protocol):
     """Ops that need the run and not the stage alone."""
 
     async def sync(self) -> None:
-        """The sampler gets the learner's weights, if it has older ones."""
+        """Give the sampler the learner's weights, if it has older ones."""
 
     async def evaluate(self) -> None: ...
 
@@ -76,7 +76,7 @@ class StageContext:
     reporter: Reporter
     clock: Callable[[], float]
     pools: Mapping[str, TaskPool]
-    """Tasks to learn from, by environment."""
+    """Training tasks, by environment."""
     ops: tuple[Op, ...] = ()
     prefetcher: Prefetcher = field(default_factory=lambda: Prefetcher(0))
     """Where batches come from that are sampled ahead."""
@@ -85,18 +85,18 @@ class StageContext:
     base: Path | None = None
     """A checkpoint of the stage's start, where rounds of retraining go back to it."""
     judges: JudgeClient | None = None
-    """Who scores where the environment does not."""
+    """What scores episodes where the environment does not."""
     demonstrations: list[Episode] = field(default_factory=list)
     """Of an offline stage; made when first asked for, the same after a resume."""
     shown: dict[str, Sequence[Episode]] = field(default_factory=dict)
     """By environment, expert episodes for the prompts; made when first asked for, the same after a resume."""
     pairs: list[Pair] = field(default_factory=list)
-    """All pairs of an offline stage that learns from them; made and read as demonstrations are."""
+    """All pairs of an offline stage that trains on them; made and read as demonstrations are."""
     pair_reference: dict[Response, float] = field(default_factory=dict)
     """Log-probs under the reference of the responses used so far."""
 
     def value(self, number: float | Expr) -> float:
-        """A number of the recipe, as it stands at this step."""
+        """A number of the recipe, as of this step."""
         if not isinstance(number, Expr):
             return float(number)
         value = number.number(self.facts("schedule"))
@@ -109,7 +109,7 @@ class StageContext:
         return StageFacts(self.progress, self.stage.stage, scope)
 
     def names(self) -> StepNames:
-        """What every expression may ask for."""
+        """What every expression may use."""
         return {
             "step": float(self.progress.step),
             "total_step": float(self.progress.total_step),
@@ -141,7 +141,8 @@ def reference_stage(stages: Sequence[PlanStage], stage: PlanStage) -> int:
 
 
 def equal_parts(order: Sequence[int], most: int) -> list[Sequence[int]]:
-    """As few as can be, as equal as can be: where groups were filtered out, no update is left with a mere rest."""
+    """As few parts as possible, as equal as possible: if groups were filtered out, no update gets only a small
+    remainder."""
     count = -(-len(order) // most)
     borders = [len(order) * part // count for part in range(count + 1)]
     return [order[low:high] for low, high in pairwise(borders)]
@@ -205,7 +206,7 @@ def play_settings(context: StageContext, episodes: int, sampling: SamplingSettin
 
 
 def refuse_faults(context: StageContext, episodes: Sequence[Episode], what: str) -> None:
-    """Where too much was lost, what is left no longer tells what it should."""
+    """Refuse to go on where too much was lost: the rest is no longer representative."""
     lost = [episode for episode in episodes if not episode.ending.trainable]
     if len(lost) > context.plan.rollout.max_fault_share * len(episodes):
         at_fault = "judge" if lost[-1].ending is Ending.UNSCORED else "environment"
@@ -247,9 +248,11 @@ def update_settings(context: StageContext) -> UpdateSettings:
 
 
 def pair_settings(context: StageContext) -> UpdateSettings:
-    """Of updates whose advantages say all: the plain policy gradient, divided by the number of sequences alone.
+    """Settings of updates whose advantages hold everything: the plain policy gradient, divided by the number of
+    sequences.
 
-    What is preferred is the policy that plays; where none does, that of the model as it is.
+    The preference is learned by the policy that plays, at its temperature; if none plays, by the model at temperature
+    1.
     """
     settings, algorithm = update_settings(context), context.stage.algorithm
     fresh = algorithm.data.source is DataSource.ROLLOUT
@@ -265,7 +268,7 @@ def pair_settings(context: StageContext) -> UpdateSettings:
 async def response_logprobs(
     context: StageContext, responses: Sequence[Response], compute: Callable[..., list[Floats]], **options: bool
 ) -> dict[Response, float]:
-    """Of each response as a whole, computed by a method of the learner."""
+    """Log-prob of each response as a whole, computed by a method of the learner."""
     if not responses:
         return {}
     sequences = [sequence for response in responses for sequence in response.sequences]
@@ -274,5 +277,5 @@ async def response_logprobs(
 
 
 def kl_weight(context: StageContext) -> float:
-    """Of the divergence from the reference, wherever it is charged."""
+    """Weight of the divergence from the reference, wherever it is charged."""
     return context.value(context.stage.algorithm.kl.coef) * context.progress.kl_scale

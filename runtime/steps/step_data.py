@@ -1,4 +1,4 @@
-"""What the ops of one step hand to each other, and what comes of the step."""
+"""What the ops of one step hand to each other, and the result of the step."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class StepData:
     """Spent on each op, by its id."""
 
     def take(self, batch: RolloutBatch) -> None:
-        """What was sampled for this step, now or ahead of it."""
+        """Take over what was sampled for this step, now or ahead of it."""
         self.episodes, self.rounds, self.staleness = batch.groups, batch.rounds, batch.staleness
         self.judged = dict(batch.judged)
         self.seconds |= batch.seconds
@@ -111,7 +111,7 @@ class StepResult:
         facts = step_facts(data.measured, data.updates)
         signals = GuardSignals(fault=worst_fault([*data.updates, *data.value_updates]))
         if data.batch is not None:
-            # only samples of the newest weights show how far the engines are apart
+            # only samples of the newest weights show how far apart the engines are
             mismatch = data.mismatch if data.staleness == 0 else None
             signals = replace(
                 signals,

@@ -7,7 +7,7 @@ on pairs of whole episodes, of which the better should have the larger mean:
     A    = 1/L * (sum over the L tokens of  log critic - log reference)        of a turn, and of an episode
     loss = mean over pairs of  -log s(beta * (A of the better - A of the worse))
 
-Were the turns of an episode summed up, a critic that finds every turn a little unlikely would recognise the longer
+If the turns of an episode were summed, a critic that finds every turn a little unlikely would recognise the longer
 episode by its length, and where failing takes longer it would learn nothing else.
 """
 
@@ -52,12 +52,12 @@ from .step_data import StepData
 __all__ = ["Candidates", "propose_candidates", "rank_candidates", "update_ranker", "with_opening"]
 
 _ROUNDING = 1e-6
-"""Advantages that differ by less differ by nothing."""
+"""Advantages that differ by less count as equal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Candidates:
-    """Groups as the critic reads them; for each of their turns what was said there, and what else might have been."""
+    """Groups as the critic reads them; for each of their turns, what was said there, and the alternatives."""
 
     books: list[_Book]
     responses: list[tuple[int, Response]]
@@ -118,7 +118,7 @@ class _Book:
 
 
 def with_opening(sequence: TrainSequence, own: int, opening: tuple[int, ...] | None, weight: float) -> TrainSequence:
-    """With another opening, and a weight on each token that is learnt."""
+    """With another opening, and a weight on each trained token."""
     ids, loss_mask = sequence.ids, sequence.loss_mask
     if opening is not None:
         ids = np.concatenate([np.asarray(opening, np.int32), ids[own:]])
@@ -169,7 +169,7 @@ def _ranker_metrics(done: Sequence[tuple[UpdateMetrics, PreferenceObjective]]) -
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Place:
-    """A turn that was taken, and might have been another one."""
+    """A turn that was taken, and that has alternatives."""
 
     book: int
     episode: Episode
@@ -192,7 +192,7 @@ class _Place:
 
 
 async def _offered(context: StageContext, books: Sequence[_Book]) -> list[tuple[int, Response]]:
-    """Of every turn, what was said there and what else might have been; with its book."""
+    """For every turn, what was said there and the alternatives; with its book."""
     places = [place for at, book in enumerate(books) for place in _places(context, at, book)]
     further = range(1, context.stage.algorithm.preference.candidates)
     agent, sampling = context.stage.agent, sampling_settings(context)
@@ -220,6 +220,6 @@ async def _offered(context: StageContext, books: Sequence[_Book]) -> list[tuple[
 
 def _places(context: StageContext, at: int, book: _Book) -> Iterator[_Place]:
     for scored, mask in apply_masks(book.group, context.stage, context.names()):
-        for index, (turn, learnt) in enumerate(zip(scored.episode.turns, mask.turns, strict=True)):
-            if learnt and turn.end > turn.start:
+        for index, (turn, is_trained) in enumerate(zip(scored.episode.turns, mask.turns, strict=True)):
+            if is_trained and turn.end > turn.start:
                 yield _Place(book=at, episode=scored.episode, turn=turn, index=index)

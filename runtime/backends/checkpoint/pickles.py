@@ -1,4 +1,4 @@
-"""Checkpoints of version 0.1.0, which are pickles: read without running any code that they name.
+"""Checkpoints of version 0.1.0, which are pickles: read without running any code that they refer to.
 
 torch's restricted unpickler builds tensors, numbers and containers, and of the rest only what is listed here.
 """
@@ -26,11 +26,11 @@ _ALLOWED = (
 
 
 _DAMAGE = (OSError, EOFError, ValueError, RuntimeError, KeyError, IndexError, BadZipFile, pickle.UnpicklingError)
-"""What a damaged file comes to."""
+"""What a damaged file raises."""
 
 
 def load_pickle(path: Path) -> Any:
-    """Load a file of tensors; RunError names what it may not name."""
+    """Load a file of tensors; RunError names what the file refers to and must not."""
     try:
         refused = set(torch.serialization.get_unsafe_globals_in_checkpoint(path)) - {*_ALLOWED}
         if refused:
@@ -47,7 +47,7 @@ def _find(name: str) -> Any:
 
 
 class RestrictedLoader:
-    """Stands in for the loader of an engine, which would run what a pickle names."""
+    """Replaces the loader of an engine, which would run what a pickle refers to."""
 
     def load(self, path: str, map_location: object = None) -> Any:
         return load_pickle(Path(path))

@@ -21,7 +21,7 @@ __all__ = ["SHARD_BYTES", "TensorReader", "TensorShape", "write_tensors"]
 
 SHARD_BYTES = 4 * 2**30
 _ALIGNMENT = 8
-"""Of the data in a file; a header is filled up with spaces."""
+"""Of the data in a file; a header is padded with spaces."""
 _DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -36,7 +36,7 @@ _DTYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorShape:
-    """What a file's header says of a tensor."""
+    """What a file's header says about a tensor."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]

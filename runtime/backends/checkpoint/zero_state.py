@@ -1,7 +1,7 @@
 """State of a DeepSpeed engine by parameter names: fp32 weights, both moments, step counts, buffers, random generators.
 
-Each rank holds pieces of them in tensors of its own, its masters, laid out by the ZeRO stage. Saved they are whole, and
-so can be loaded by any number of ranks under any stage. Ranks are called alike; the first one writes. No more than one
+Each rank holds pieces of them in tensors of its own, its masters, laid out by the ZeRO stage. They are saved whole, so
+any number of ranks can load them under any stage. All ranks make the same calls; the first one writes. At most one
 parameter is whole in memory at a time.
 """
 
@@ -29,7 +29,7 @@ STATE = "state.json"
 _VERSION = 1
 _WEIGHT, _MOMENTS = "weight", ("exp_avg", "exp_avg_sq")
 _NUMBERS = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")
-"""What a scale of the loss that moves goes on from."""
+"""What a dynamic loss scale continues from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class _Piece:
     """This rank's part of a parameter."""
 
     master: Tensor
-    """Holds it in fp32; the optimiser's averages are kept under it and laid out alike."""
+    """Holds it in fp32; the optimiser's averages are stored under it, in the same layout."""
     offset: int
     """In the master."""
     start: int
@@ -209,7 +209,7 @@ def _restore(
 ) -> None:
     state = engine.basic_optimizer.state[piece.master]
     if not state:
-        # as AdamW begins when it first takes a step
+        # as AdamW initialises it at its first step
         state["step"] = torch.zeros((), device=piece.master.device)
         state |= {kind: torch.zeros_like(piece.master) for kind in _MOMENTS}
     state["step"].fill_(steps.get(name, 0))
@@ -271,4 +271,4 @@ _REFRESH: Mapping[int, Callable[[Any], None]] = {
     2: lambda engine: engine.optimizer.update_lp_params(),
     3: _update_sharded_weights,
 }
-"""Make the weights that the network computes with those of the masters."""
+"""Copy the masters to the weights that the network computes with."""

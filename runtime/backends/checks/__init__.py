@@ -1,1 +1,1 @@
-"""What an engine proves about a model before it trains it, and about weights before it samples with them."""
+"""What an engine checks about a model before training it, and about weights before sampling with them."""

@@ -1,8 +1,8 @@
-"""Checksums of weights, by which a sampler knows that each tensor arrived whole, once and of this version.
+"""Checksums of weights, which tell a sampler that each tensor arrived complete, once and in this version.
 
 A checksum is a sum modulo 2**64: of the tensor's bytes, eight at a time as one integer and their upper half as another,
 each times an odd factor of its place. It takes little more than reading the tensor twice. One changed number is always
-found; several, swapped or turned about, but for a chance below 2**-30.
+detected; several changed, swapped or reordered ones, except with a probability below 2**-30.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def digest(tensor: Tensor) -> int:
         data = data.clone()
     whole = data.numel() // 8 * 8
     sums_C = _sum_chunks(data[:whole].view(torch.int64))
-    # what is no whole group of eight bytes stands for itself
+    # the bytes left over from groups of eight are added as they are
     rest = int.from_bytes(bytes(data[whole:].tolist()), "little")
     total = rest
     for each in sums_C.tolist():
@@ -61,7 +61,7 @@ def _sum_places(groups_CP: Tensor) -> Tensor:
 def _multiply(values_CP: Tensor, factors_P: Tensor) -> Tensor:
     if values_CP.device.type == "cpu":
         return torch.mv(values_CP, factors_P)
-    return (values_CP * factors_P).sum(1)  # a GPU multiplies no matrices of integers
+    return (values_CP * factors_P).sum(1)  # GPUs have no matrix product of integers
 
 
 @lru_cache(maxsize=8)
@@ -97,7 +97,7 @@ def note_checksums(tensors: NamedTensors, sent: dict[str, Checksum]) -> Iterator
 
 
 class Receipt:
-    """Looks at tensors as they pass from the learner to an engine."""
+    """Inspects tensors as they pass from the learner to an engine."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Receipt:
         before: Mapping[str, int],
         watch: Callable[[str, Tensor, int], None],
     ) -> None:
-        """Of what is sent the digests need not be known yet. `before` are those of the last version; `watch` sees each
+        """The digests in `sent` need not be known yet. `before` are those of the last version; `watch` gets each
         tensor, with the digest that it arrived with."""
         self._sent, self._before, self._watch = sent, before, watch
         self._arrived: dict[str, int] = {}

@@ -1,8 +1,8 @@
 """What an engine's model holds after it took in new weights, compared tensor by tensor with what it was sent.
 
 An engine fuses, casts, pads and packs. Where it keeps a tensor is read off its model, and values are compared by their
-checksums. A layer packed for its processor shows no values: it is given unit vectors, which it must answer with columns
-of its weight, other columns at each sync. What cannot be mapped is left to the log-probs, by name.
+checksums. A layer packed for its processor has no readable values: it is given unit vectors and must return columns of
+its weight, other columns at each sync. What cannot be mapped is left to the log-probs and listed by name.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class HeldWeights:
 
     def __init__(self) -> None:
         self.unproven: frozenset[str] = frozenset()
-        """Kinds of tensors that log-probs alone prove: the engine transforms them, or keeps them where they cannot be
-        found."""
+        """Kinds of tensors that only log-probs can check: the engine transforms them, or keeps them where they cannot
+        be found."""
         self._is_first = True
         self._turn = 0
         self._before: Mapping[str, int] = {}
@@ -126,9 +126,10 @@ class HeldWeights:
                     yield name, f"'{name}' is packed with other values"
 
     def _find_transformed(self, wrong: Collection[str]) -> frozenset[str]:
-        """Return kinds that differ in all layers: an architecture's own doing, while a fault of a sync is in some.
+        """Return kinds that differ in all layers: that is due to the architecture, while a sync fault affects some
+        layers.
 
-        Whether all layers are wrong for another reason is for the log-probs to say.
+        Whether all layers are wrong for another reason is left to the log-probs.
         """
         members = Counter(_kind(name) for name in (*self._layout.places, *self._layout.unsent))
         differing = Counter(_kind(name) for name in wrong)
@@ -205,7 +206,7 @@ def _find_fused(
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Rows of what is held, and what they are of the tensor that is sent."""
+    """Rows of what is held, and the part of the sent tensor that they hold."""
 
     rows: slice
     of: tuple[slice, ...] = ()

@@ -1,10 +1,10 @@
 """Self-test of a model when its engine is built: packed sequences against the same ones padded and alone.
 
-Short sequences go through the model's own attention first, alone and padded; what packed rows give must agree with it.
-Where a row that holds their common prefixes once differs, each sequence gets its own. A layer that lets sequences mix
+Short sequences go through the model's own attention first, alone and padded; the output of packed rows must agree with
+it. If a row that holds their common prefixes once differs, each sequence gets its own. A layer that lets sequences mix
 (recurrent, convolutional) gets their borders if that is enough, else one sequence per row; attention that differs from
-the model's own ends the run. Where ranks divide rows between them, what they have together must agree too, so a layer
-that lets tokens mix outside attention ends it as well. All ranks do the same passes, nothing is drawn from a random
+the model's own ends the run. If ranks divide rows between them, their joined output must agree too, so a layer that
+lets tokens mix outside attention ends it as well. All ranks do the same passes, nothing is drawn from a random
 generator, and the model stays as it was.
 """
 
@@ -41,7 +41,7 @@ ROUNDING: Mapping[torch.dtype, float] = {torch.float32: 0.005, torch.bfloat16: 0
 """Largest relative difference of a token's hidden state that counts as rounding. In bf16 dense models stay below .05,
 and layers that mix sequences are above .5 (`bench/packing.py`)."""
 _DRAWS = 3
-"""Rounding that sends a token to another expert goes beyond the bound in one draw, a fault does in every one."""
+"""Rounding that routes a token to another expert exceeds the bound in one draw, a fault does so in every draw."""
 _LENGTHS = (24, 17)
 _PREFIX = 9
 """The last sequence is the first one's beginning, so it shows as well whether a model reads ahead."""
@@ -108,7 +108,7 @@ def _choose_whole_rows(network: RowNetwork, run: _Run[Any]) -> str | None:
 
 
 _OTHER_SIGNATURE = (TypeError, AttributeError, ValueError, IndexError, RuntimeError)
-"""What an architecture raises that does not take what packed attention needs."""
+"""What an architecture raises if it does not accept what packed attention needs."""
 
 
 class _Trial:
@@ -159,7 +159,7 @@ class _Trial:
         return self._reader.pack(made, sum(map(len, self.sequences)), self.sequences[0].device)
 
     def find_tokens(self, kind: RowKind) -> Tensor:
-        """Find the places of all sequences' tokens, one sequence after the other, in rows that stand likewise."""
+        """Find the places of all sequences' tokens, one sequence after the other, in rows that are laid end to end."""
         rows, taken, places = self.make_rows(kind), 0, dict[int, Tensor]()
         for row in rows:
             places |= {member: path + taken for member, path in zip(row.members, row.layout.paths, strict=True)}
@@ -167,7 +167,7 @@ class _Trial:
         return torch.cat([places[at] for at in range(len(self.sequences))])
 
     def read_each(self) -> None:
-        """Read all sequences again, to be watched."""
+        """Read all sequences again, so that hooks can record the layers."""
         self._reader.use(RowKind.OWN)
         for ids in self.sequences:
             self._read_alone(ids)
@@ -259,7 +259,7 @@ def _find_layer(network: RowNetwork, trial: _Trial, kind: RowKind) -> _Layer | N
         own_inputs, own_outputs = alone.get(module, (inputs, inputs))
         is_comparable = inputs.shape == own_inputs.shape and outputs.shape == own_outputs.shape
         if is_comparable and _difference(inputs, own_inputs) <= trial.bound < _difference(outputs, own_outputs):
-            # with a convolution inside it is more than attention, and may well mix sequences
+            # a module with a convolution inside is more than attention, and may well mix sequences
             is_pure = not any(isinstance(part, nn.Conv1d) for part in module.modules())
             return _Layer(type(module).__name__, module in attending and is_pure)
     return None
@@ -281,7 +281,7 @@ def _trace(backbone: nn.Module, read: Callable[[], Any]) -> _Trace:
     hooks = [
         module.register_forward_hook(record, with_kwargs=True)
         for module in backbone.modules()
-        # a block of PyTorch's own is part of a layer that says more
+        # a block of PyTorch's own is part of a layer with a more telling name
         if module is not backbone and not type(module).__module__.startswith("torch.nn.")
     ]
     try:
@@ -303,7 +303,7 @@ def _find_states(values: Sequence[Any]) -> Tensor | None:
 # --- logits --------------------------------------------------------------------------------------------------------
 
 _FACTORS = {"logit_scale": 1, "logits_scaling": -1, "lm_head_multiplier": 1}
-"""What configurations call the factor of all logits; -1 for its inverse."""
+"""Names that configurations use for the factor of all logits; -1 for its inverse."""
 _CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
 
 

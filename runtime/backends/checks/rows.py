@@ -1,5 +1,5 @@
-"""How rows of packed sequences go through a model: what they begin with in common once, together where it keeps them
-apart, else one by one; whole, or each rank of a group its slice of the tokens."""
+"""How rows of packed sequences go through a model: common prefixes once, sequences together if the model keeps them
+apart, else one by one; whole rows, or a slice of the tokens on each rank of a group."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ATTENTION, DIVIDED_ATTENTION, OWN_ATTENTION = "agym_packed", "agym_packed_divide
 
 
 class RowKind(StrEnum):
-    """What a row holds and what the model gets to know of it."""
+    """What a row holds and what the model is told about it."""
 
     TREE = "several sequences, what they begin with in common once"
     PACKED = "several sequences, kept apart by attention"
@@ -60,11 +60,11 @@ _ATTENTIONS = {RowKind.OWN: OWN_ATTENTION, RowKind.DIVIDED: DIVIDED_ATTENTION}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowSlice:
-    """Those of some places in a row that this rank computes."""
+    """The places, of those asked for in a row, that this rank computes."""
 
     group: SequenceGroup
     own_M: Tensor
-    """Which of the places they are."""
+    """Their indices among the places asked for."""
     number: int
     """Places in the whole row."""
 
@@ -100,8 +100,8 @@ class RowReader:
     def __init__(
         self, backbone: PreTrainedModel, group: SequenceGroup | None = None, *, shares_prefixes: bool = True
     ) -> None:
-        """`group` are the ranks that are to divide rows; `shares_prefixes` tries to compute once what sequences begin
-        with in common, in whole rows."""
+        """`group` are the ranks that are to divide rows; `shares_prefixes` tries to compute common prefixes once, in
+        whole rows."""
         self.backbone = backbone
         self.group = group
         self.shares_prefixes = shares_prefixes and group is None
@@ -140,7 +140,8 @@ class RowReader:
         return self._run(ids[None], **self._about(row))[0]
 
     def read(self, row: PackedRow, places_N: Tensor | None = None) -> tuple[Tensor, RowSlice | WholeRow]:
-        """Return the last hidden states at those of some places, or of all, that this rank computes; and which."""
+        """Return the last hidden states at those of the given places, by default all, that this rank computes; and
+        which."""
         hidden_LD = self.hidden_states(row)
         if self._dividing is None:
             return hidden_LD if places_N is None else hidden_LD.index_select(0, places_N), WholeRow()
@@ -153,7 +154,7 @@ class RowReader:
         return self.group if self.kind is RowKind.DIVIDED else None
 
     def read_plainly(self, ids_BL: Tensor, mask_BL: Tensor | None = None) -> Tensor:
-        """Return what the model itself makes of sequences below each other."""
+        """Return the model's own output for a batch of sequences, one per line."""
         return self._run(ids_BL, **({} if mask_BL is None else {"attention_mask": mask_BL}))
 
     def _run(self, ids_BL: Tensor, **more: Any) -> Tensor:
@@ -190,7 +191,7 @@ class RowNetwork(nn.Module):
 
 
 def _find_borders(row: PackedRow) -> dict[str, Any]:
-    """The borders of sequences, in the words of the kernels of recurrent and convolutional layers."""
+    """The borders of sequences, under the names that kernels of recurrent and convolutional layers use."""
     starts_T = row.positions_T == 0
     starts_S = torch.nonzero(starts_T)[:, 0]
     borders = torch.cat([starts_S, starts_S.new_tensor([len(starts_T)])]).int()
@@ -205,7 +206,7 @@ def _find_borders(row: PackedRow) -> dict[str, Any]:
 
 
 def find_dropout(backbone: nn.Module) -> str | None:
-    """Find a layer that draws what it drops: sequences that share a token would share the draw."""
+    """Find a layer with dropout or jitter: sequences that share a token would share the draw."""
     for module in backbone.modules():
         draws = r"p|.*(drop|jitter).*" if isinstance(module, nn.modules.dropout._DropoutNd) else r".*(drop|jitter).*"
         shares = [value for name, value in vars(module).items() if re.fullmatch(draws, name)]
@@ -258,7 +259,7 @@ def _describe_mask(
     device: torch.device | None = None,
     **others: Any,
 ) -> MaskPattern:
-    """The mask that a model asks for, to be drawn for single sequences and only where it is more than causal."""
+    """The mask that a model asks for, to be built for single sequences and only where it is more than causal."""
     from transformers.masking_utils import sdpa_mask
 
     if "allow_is_bidirectional_skip" in others:

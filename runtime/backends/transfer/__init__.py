@@ -1,1 +1,1 @@
-"""Weights between a learner and the workers of an engine, in buckets, and what is proven of them there."""
+"""Weights between a learner and the workers of an engine, in buckets, and how they are checked there."""

@@ -29,7 +29,7 @@ __all__ = ["Intake", "Outcome", "WorkerExtension", "begin_update", "finish_updat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a worker found of the weights of an update."""
+    """What a worker found out about the weights of an update."""
 
     problems: list[str]
     compared: int
@@ -37,7 +37,7 @@ class Outcome:
 
 
 class Intake:
-    """What a worker knows of the weights it is sent, from update to update."""
+    """What a worker knows about the weights it is sent, from update to update."""
 
     receipt: Receipt
 
@@ -125,13 +125,13 @@ class DirectEngine(WeightTransferEngine[WeightTransferInitInfo, _Tensors]):
     init_info_cls, update_info_cls = WeightTransferInitInfo, _Tensors
 
     def init_transfer_engine(self, init_info: WeightTransferInitInfo) -> None:
-        """Nothing to meet."""
+        """Nothing to connect to."""
 
     def start_weight_update(self) -> None:
         initialize_layerwise_reload(self.model)
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        # the base class also waits for an accelerator, which a CPU has not
+        # the base class also waits for an accelerator, which a CPU does not have
         self.receive_weights(self.parse_update_info(update_info))
 
     def receive_weights(self, update_info: _Tensors) -> None:
@@ -146,7 +146,7 @@ class DirectEngine(WeightTransferEngine[WeightTransferInitInfo, _Tensors]):
 
 
 class WorkerExtension:
-    """Adds nothing to a worker: vLLM imports the module that it stands in, in every process, before models are made."""
+    """Adds nothing to a worker: vLLM imports the module that defines it, in every process, before models are made."""
 
 
 WeightTransferEngineFactory.register_engine(Transfer.DIRECT.value, DirectEngine)

@@ -1,8 +1,8 @@
 """The learner's side of vLLM's weight transfer: its weights as a source, and vLLM's engines that send them from GPUs.
 
 CUDA IPC shows a bucket at a time to engines on the same GPUs; NCCL broadcasts buckets to engines on others. Both are
-vLLM's own. What is ours is the order of things: every rank draws the weights in step, the first one counts checksums as
-they pass, and an engine is told what to expect before, and what it must have received after.
+vLLM's own. Ours is the order of things: every rank iterates over the weights in step, the first one computes checksums
+as they pass, and an engine is told before what to expect, and after what it must have received.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def nccl_settings(receivers: int) -> TrainerInitInfo:
 
 
 class Sender:
-    """Sends a learner's weights, on each of its ranks; meets the samplers when it is made."""
+    """Sends a learner's weights, on each of its ranks; connects to the samplers when it is made."""
 
     def __init__(self, weights: Callable[[], NamedTensors], settings: TrainerInitInfo, call: Call) -> None:
         self._source = _Source(weights)
@@ -73,7 +73,7 @@ class Sender:
 
 
 class _Source(WeightSource):
-    """Weights that are made whole one by one, by all ranks in step."""
+    """Weights that are gathered one by one, by all ranks in step."""
 
     def __init__(self, weights: Callable[[], NamedTensors]) -> None:
         self._weights = weights
@@ -82,7 +82,7 @@ class _Source(WeightSource):
         """Checksums of the last pass."""
 
     def metadata(self) -> list[ParamMeta]:
-        # names and shapes stay; only the first call draws the weights for them
+        # names and shapes stay the same; only the first call iterates over the weights for them
         if not self._metadata:
             self._metadata = [ParamMeta(name, each.dtype, tuple(each.shape)) for name, each in self._weights()]
         return self._metadata

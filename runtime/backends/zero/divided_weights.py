@@ -38,7 +38,7 @@ def load_divided(settings: LearnerSettings) -> Iterator[None]:
     init, load = zero.Init, loading._load_state_dict_into_zero3_model
 
     class Divided(init):  # type: ignore[misc, valid-type]
-        """Sends nothing around: what a weight is before it is read, nobody reads."""
+        """Broadcasts nothing: the value of a weight before it is read from the files is never used."""
 
         def _zero_init_param(self, parameter: nn.Parameter) -> None:
             self._convert_to_deepspeed_param(parameter)
@@ -94,7 +94,7 @@ def _copy_part(own: Any, whole: Tensor) -> None:
 
 
 class _Announced:
-    """What `transformers` asks of the configuration of an engine to come."""
+    """What `transformers` reads from the configuration of an engine that is yet to be made."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
@@ -104,8 +104,7 @@ class _Announced:
 
 
 def gather_parameters(*parameters: Tensor, are_changed: bool = False) -> AbstractContextManager[Any]:
-    """Make parameters whole within the context, those that are divided; `are_changed` keeps what the first rank makes
-    of them."""
+    """Make those parameters that are divided whole within the context; `are_changed` keeps the first rank's changes."""
     if not any(hasattr(parameter, "ds_id") for parameter in parameters):
         return nullcontext()
     import deepspeed

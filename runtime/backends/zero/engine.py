@@ -1,6 +1,6 @@
 """DeepSpeed engine of a network: accumulated gradients, their norm, a step or none, checkpoints.
 
-What the loss is, is its owner's business.
+The caller supplies the loss.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Forward = Callable[[PackedRow], Tensor]
 
 
 class ZeroEngine:
-    """One rank of a network. With several ranks each gets its share of the sequences, and all are called alike; the
+    """One rank of a network. With several ranks, each gets its share of the sequences, and all make the same calls; the
     launcher has then made the process group. Ranks that divide rows between them get the same share. A network without
     trainable parameters is only read."""
 

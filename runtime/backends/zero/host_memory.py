@@ -21,5 +21,5 @@ def return_freed_memory() -> None:
 
 @cache
 def _find_trim() -> Callable[[int], int] | None:
-    """Find `malloc_trim`, which glibc alone has."""
+    """Find `malloc_trim`, which only glibc has."""
     return getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -52,7 +52,7 @@ def start_engine(
 
 
 def prepare_deepspeed() -> Any:
-    """Return the module, imported without a word, in a process that has its group."""
+    """Return the module, imported without log output, in a process that has its group."""
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     import deepspeed
     import deepspeed.ops
@@ -89,8 +89,8 @@ def make_config(settings: LearnerSettings, learning: int) -> dict[str, Any]:
         "gradient_clipping": 0.0,
         "steps_per_print": 1 << 60,
         "zero_optimization": {
-            # stage 1 in bf16 is another optimiser of DeepSpeed's, that cannot be asked for the gradient's norm before
-            # it takes a step; stage 2 takes the same steps and keeps less
+            # stage 1 in bf16 is another optimiser of DeepSpeed's, which cannot report the gradient's norm before it
+            # takes a step; stage 2 takes the same steps and keeps less
             "stage": max(settings.zero, 2) if settings.dtype is DType.BF16 else settings.zero,
             "reduce_bucket_size": bucket,
             "allgather_bucket_size": bucket,

@@ -91,7 +91,7 @@ class PlainConsole(SilentReporter):
 
     def _print(self, text: str) -> None:
         encoding = self._out.encoding or "utf-8"
-        # a name that the stream cannot say is no reason to stop
+        # a name that the stream cannot encode is no reason to stop
         self._out.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
         self._out.flush()
 
@@ -137,7 +137,7 @@ class LiveConsole(SilentReporter):
         self._changed = True
 
     def draw(self, *, idle: bool = False) -> None:
-        """One frame, if there is something new or, when `idle`, for the clock's sake."""
+        """One frame, if there is something new or, when `idle`, to advance the clock."""
         if not (self._changed or idle):
             return
         self._changed = False

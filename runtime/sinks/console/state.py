@@ -1,4 +1,4 @@
-"""State of a run as far as the console shows it: progress, curve of success, evaluations, time left.
+"""State of a run as far as the console shows it: progress, success curve, evaluations, time left.
 
 One thread writes; another may read at any time: what it reads is replaced whole, or safe to copy while it grows.
 """
@@ -28,7 +28,7 @@ def is_eval(row: MetricsRow) -> bool:
 
 
 class ConsoleState:
-    """The run so far, by what a Reporter hears."""
+    """The run so far, from what a Reporter receives."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
