@@ -46,7 +46,7 @@ class Start:
     recipe: str
     """The resolved recipe as text, kept in the folder."""
     folder: Path
-    """From which the plan's paths count."""
+    """The plan's paths are relative to it."""
     resume: Plan | None = None
     """The plan of the run that is to be resumed, from the recipe in its folder; None for a new run."""
     fresh: bool = False

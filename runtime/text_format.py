@@ -1,4 +1,4 @@
-"""Numbers, durations and foreign text on one line: text of a model, environment or library is made safe to print, and
+"""Numbers, durations and foreign text on one line: text from a model, environment or library is made safe to print, and
 to show to a model."""
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def _printable(character: str) -> str:
 
 
 def escape_control_tokens(text: str) -> str:
-    """Write the first character of each as JSON's escape, so that no server of a model reads it as a control token.
+    """Write the first character of each as JSON's escape, so that no model server reads it as a control token.
 
-    For a model whose tokenizer is not known; elsewhere `Chat` breaks exactly those that it has.
+    For a model whose tokenizer is not known; otherwise `Chat` breaks exactly the tokens that the model has.
     """
     return _CONTROL_TOKEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -15,7 +15,7 @@ __all__ = ["build_typed"]
 
 T = TypeVar("T")
 _LARGEST = 2**63
-"""Whole numbers from here on no count reaches."""
+"""No count reaches whole numbers from here on."""
 _hints = cache(get_type_hints)
 _AS_JSON: Mapping[Any, type] = {tuple: list, Mapping: dict}
 
@@ -28,7 +28,7 @@ def build_typed(kind: type[T], value: Any, place: str = "") -> T:
 def _build(kind: Any, value: Any, place: str) -> Any:
     origin, parts = get_origin(kind), get_args(kind)
     if isinstance(kind, type) and is_dataclass(kind):
-        # what JSON cannot hold was put there beforehand
+        # values that JSON cannot hold were put there beforehand
         return value if isinstance(value, kind) else _build_dataclass(kind, value, place)
     if origin is UnionType:
         kind = next((each for each in parts if _accepts(each, value)), parts[0])

@@ -64,7 +64,7 @@ class Lenient:
 
     def _read(self, reply: _Reply, listed: Sequence[str]) -> ParsedReply:
         calls, more = self._load_calls(reply)
-        found = list(self._find(reply, listed, beside_calls=bool(calls)))
+        found = list(self._find(reply, listed, with_calls=bool(calls)))
         starts = [each.start for each in reply.calls] + [each.at for each in found]
         line = reply.text.strip()
         if not starts and "\n" not in line and (_unwrap(line) != line or _choose(line, listed)):
@@ -143,11 +143,11 @@ class Lenient:
             with suppress(MalformedCall):
                 yield self.box.to_action(call)
 
-    def _find(self, reply: _Reply, listed: Sequence[str], *, beside_calls: bool) -> Iterator[_Found]:
+    def _find(self, reply: _Reply, listed: Sequence[str], *, with_calls: bool) -> Iterator[_Found]:
         """Find actions outside of calls; in a reply with calls, only what could be an action."""
         has_code = self.format is Format.CODE and reply.blocks
         marked = [] if has_code else [*self._find_labels(reply), *self._find_tags(reply)]
-        if beside_calls:
+        if with_calls:
             marked = [each for each in marked if self._may_act(each.action)]
         yield from marked
         if "```" in reply.prose:
@@ -155,7 +155,7 @@ class Lenient:
         labelled = max((each.at for each in marked if each.is_label), default=-1)
         for block in reply.blocks:
             action = _content(block)
-            alone = not (marked or beside_calls)
+            alone = not (marked or with_calls)
             if alone or (block.start() > labelled and self._is_command(block, listed)):
                 yield _Found(block.start(), action, "The code block is empty. Write the action in it.")
 

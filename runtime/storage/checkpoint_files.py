@@ -1,6 +1,7 @@
 """The files of a checkpoint, sealed by a list with their sizes and checksums, and checked against it.
 
-The list holds a checksum of itself. Checkpoints of version 0.1.0 have none; of those the files are only looked into.
+The list holds a checksum of itself. Checkpoints of version 0.1.0 have none; for those, files are only checked for being
+readable.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _MAX_HEADER = 100 * 2**20
 
 
 def seal_files(folder: Path, facts: Mapping[str, Any], known: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """List all files of a folder with their sizes and checksums, beside some facts; return the list. `known` are files
-    whose entries are known."""
+    """List all files of a folder with their sizes and checksums, along with some facts; return the list. `known` are
+    files whose entries are known."""
     found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     fresh = [name for name in found if name != SEAL and name not in (known or {})]
     files = {**(known or {}), **hash_files([found[name] for name in fresh], fresh)}
@@ -43,7 +44,7 @@ def seal_files(folder: Path, facts: Mapping[str, Any], known: Mapping[str, Any] 
 def hash_files(paths: list[Path], names: list[str]) -> dict[str, Any]:
     """Sizes and checksums of files, by their names; each is read once."""
     sizes = [path.stat().st_size for path in paths]
-    # a thread that a process short of memory starts may never begin, and is waited for: none where none is needed
+    # a thread started by a process short of memory may never run, and is waited for: so none unless one is needed
     if sum(sizes) < _WORTH_THREADS:
         digests = [_file_digest(path) for path in paths]
     else:
@@ -137,13 +138,13 @@ def _differences(folder: Path, files: Mapping[str, Any]) -> Iterator[str]:
 
 def _look_into(folder: Path) -> Iterator[str]:
     for path in sorted(folder.rglob("*")):
-        # of a list, what was written before its time is no damage of what it lists
+        # a list is skipped: these files were written before there was one, so its damage is not theirs
         if path.is_file() and path.name != SEAL and (problem := _content_problem(path)):
             yield f"{path.relative_to(folder).as_posix()}: {problem}"
 
 
 def _content_problem(path: Path) -> str | None:
-    """What is wrong with a file, going by its kind alone."""
+    """What is wrong with a file, judging by its kind alone."""
     if path.suffix == ".json":
         return _json_problem(path.read_bytes())
     if path.suffix == ".safetensors":

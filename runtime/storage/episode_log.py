@@ -1,7 +1,7 @@
 """The log of episodes: whole attempts, token by token, by schemas/episode.v2.json.
 
-Tokens are those that were sampled, with their log-probs: never a rendering of the text. What a clock says stands under
-`seconds` alone, here and in each turn, so that the rest of a resumed run's log equals that of one never stopped.
+Tokens are those that were sampled, with their log-probs: never a rendering of the text. Clock times are under `seconds`
+only, here and in each turn, so that the rest of a resumed run's log equals that of one never stopped.
 """
 
 from __future__ import annotations
@@ -66,15 +66,15 @@ class EpisodeTraining:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EpisodeEntry:
-    """An episode, and what the log says of it besides."""
+    """An episode, and what the log says about it besides."""
 
     episode: Episode
     group: int
     """Number of its group among those of its step and purpose."""
     mode: Mode | None = Mode.SAMPLED
-    """None of a demonstration."""
+    """None for a demonstration."""
     training: EpisodeTraining | None = None
-    """None of one that nothing was to be learned from."""
+    """None for one that was not meant for training."""
 
 
 def episode_lines(entries: Iterable[EpisodeEntry], *, purpose: EpisodePurpose, total_step: int, stage: str) -> bytes:
@@ -101,7 +101,7 @@ def _picture(picture: bytes | None) -> dict[str, str]:
 
 
 def _record(head: Mapping[str, Any], entry: EpisodeEntry) -> dict[str, Any]:
-    """A line; the tokens come last, so that a reader that does without them need not parse them."""
+    """A line; the tokens come last, so that a reader that does not use them need not parse them."""
     episode, task = entry.episode, entry.episode.task
     group = f"{head['purpose']}-{head['total_step']}-{entry.group}"
     if entry.mode is None:

@@ -1,4 +1,4 @@
-"""Reads files of recorded episodes, of every version, also while a run appends to them; knows nothing of a run.
+"""Reads files of recorded episodes, of every version, also while a run appends to them; knows nothing about a run.
 
 A file is plain JSON lines (`.jsonl`), or gzip members of such lines, one for each step (`.jsonl.gz`). A member's header
 holds its step and its length, so that a reader seeks from one to the next without decompressing any; other programs

@@ -17,7 +17,7 @@ EVENTS = "events.jsonl"
 
 
 class EventLog:
-    """Appends events. One that finds no room is lost: no run ends over what is only told of it."""
+    """Appends events. One that does not fit on the disk is dropped: no run ends over a mere report."""
 
     def __init__(self, root: Path, wall_clock: Callable[[], float]) -> None:
         path = root / EVENTS
@@ -25,7 +25,7 @@ class EventLog:
             self._lines = JsonLines(path, keep_bytes=path.stat().st_size if path.exists() else 0)
         self._wall_clock = wall_clock
         self.total_step = 0
-        """Of the last row or event that said."""
+        """Of the last row or event that has it."""
 
     def add(self, kind: EventKind, text: str, **facts: int | str) -> None:
         self.total_step = int(facts.pop("total_step", self.total_step))

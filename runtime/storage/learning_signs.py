@@ -1,4 +1,4 @@
-"""Signs that a run trains and learns nothing, from its rows: noted while they last, and listed at the end."""
+"""Signs that a run trains without learning, from its rows: noted while they last, and listed at the end."""
 
 from __future__ import annotations
 

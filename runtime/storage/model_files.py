@@ -1,4 +1,5 @@
-"""Model folders inside a run folder: what may lie in them, so that loading one runs no code; and what a run began from.
+"""Model folders inside a run folder: which files they may hold, so that loading one runs no code; and what a run began
+from.
 
 A run folder may come from a stranger. A checksum proves that nothing changed since it was written, not who wrote it.
 """
@@ -17,14 +18,14 @@ from .run_folder import MODEL, START, FolderError, fill_folder, read_manifest
 __all__ = ["check_model", "find_model_problem", "record_source", "start_folder"]
 
 _KNOWN = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model", "README.md")
-"""Everything else is no part of a model that agym writes: pickles and modules are refused by not being here."""
+"""agym writes no other files into a model: pickles and modules are refused because they are not listed here."""
 _NOT_READ = ("adapter_config.json",)
-"""Beside a model, where `transformers` would follow it to another one."""
+"""In a model folder, `transformers` would follow it to another model."""
 _SOURCE = "source.json"
 
 
 def check_model(folder: Path, *, trusted: bool = False, unsealed: bool = False) -> Path:
-    """Return a model folder of a run that is whole and cannot run code; a FolderError says what is in the way."""
+    """Return a model folder of a run that is whole and cannot run code; otherwise a FolderError says what is wrong."""
     problem = find_damage(folder, unsealed=unsealed) or next(find_model_problem(folder, trusted=trusted), None)
     if problem is not None:
         raise FolderError(f"'{folder}' is damaged or not of agym: {problem}; use another checkpoint, or restore it")
@@ -32,7 +33,7 @@ def check_model(folder: Path, *, trusted: bool = False, unsealed: bool = False) 
 
 
 def find_model_problem(folder: Path, *, trusted: bool = False) -> Iterator[str]:
-    """What is in a model folder that no run writes. `trusted` models may name code of their own."""
+    """What a model folder contains that no run writes. `trusted` models may name code of their own."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink():
@@ -74,8 +75,8 @@ def _names_code(data: Any) -> bool:
 
 
 def record_source(folder: Path, model: Path, origin: str, revision: str | None, adapters: Path | None = None) -> None:
-    """Note in `folder` where the model of a run and the adapters on it lie, with the checksums of their files; refuse
-    others later."""
+    """Note in `folder` where the model of a run and its adapters are, with the checksums of their files; refuse others
+    later."""
     if (folder / _SOURCE).is_file():
         _refuse_another(folder, model, origin, adapters)
         return
@@ -112,6 +113,6 @@ def _compare_files(what: str, before: dict[str, Any], folder: Path) -> None:
 
 
 def start_folder(root: Path) -> Path:
-    """Where the model lies that a run made from scratch."""
+    """Where the model is that a run made from scratch."""
     is_old = read_manifest(root)["format"] < FORMAT
     return root / (MODEL if is_old and not (root / START).exists() else START)

@@ -1,7 +1,7 @@
 """Whether a run may be resumed by a plan that is not quite its own.
 
-Settings of where and how patiently the work is done may differ, so that what made a run fail can be corrected: memory,
-time limits, an address. Settings that decide what is learned may not.
+Settings of where the work is done and how long to wait may differ, so that what made a run fail can be corrected:
+memory, time limits, an address. Settings that decide what is learned may not.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _decisive(plan: Plan) -> Plan:
         rollout=Rollout(),
         hardware=_hardware(plan.hardware),
         placement=Placement(launcher="", workers=()),
-        # where earlier checkpoints play, those that are kept decide who does
+        # if earlier checkpoints play, which ones do depends on which are kept
         checkpoint=replace(plan.checkpoint, keep=plan.checkpoint.keep if plan.plays_earlier else 1, keep_exports=0),
         stages=tuple(_stage(stage) for stage in plan.stages),
         # estimates
@@ -90,7 +90,7 @@ def _decisive(plan: Plan) -> Plan:
 
 
 def _hardware(hardware: Hardware) -> Hardware:
-    """What decides precision and which weights play what; a checkpoint is loaded by any number of ranks."""
+    """What decides precision and which weights play which batch; any number of ranks can load a checkpoint."""
     return Hardware(
         gpus_per_node=min(hardware.gpus_per_node, 1),
         staleness=hardware.staleness,
@@ -100,7 +100,7 @@ def _hardware(hardware: Hardware) -> Hardware:
 
 
 def _named(use: str | None) -> str | None:
-    """An environment by its name; the folder of one's own by its last part, as it may have moved."""
+    """An environment by its name; a user's own folder by its last part, as it may have moved."""
     return f"./{PurePath(use).name}" if use is not None and is_folder(use) else use
 
 

@@ -69,10 +69,10 @@ _REPLACED = ".replaced-"
 
 
 _DESCRIPTION = ("recipe.yaml", "manifest.json", "plan.json")
-"""In the order in which they are written: where there is a plan, there are the others."""
+"""In the order in which they are written: if there is a plan, there are the others."""
 _UNWRITTEN = (f".{name}.unfinished" for name in _DESCRIPTION)
 _STARTUP_FILES = {".lock", *_DESCRIPTION[:-1], *_UNWRITTEN, CHECKPOINTS, EPISODES, "logs"}
-"""Everything that a start may leave that ended before it wrote the plan."""
+"""Everything that may be left by a start that ended before it wrote the plan."""
 
 
 class FolderError(RunError):
@@ -98,11 +98,11 @@ class RunFolder:
         *,
         fresh: bool = False,
     ) -> RunFolder:
-        """A new folder; what a folder of that name held is moved aside, never deleted, under `fresh` or where the run
-        there ended before it had measured or learnt anything."""
+        """A new folder; what a folder of that name held is moved aside, never deleted, under `fresh` or if the run
+        there ended before it had measured or trained anything."""
         held = {path.name for path in root.iterdir()} - _STARTUP_FILES if root.exists() else set[str]()
         if "plan.json" in held:
-            os.close(_lock(root))  # says so where it is in use
+            os.close(_lock(root))  # raises if it is in use
         if held and not fresh and not _is_barren(root):
             what = "already holds a run: resume it with --resume" if "plan.json" in held else "is not empty: empty it"
             raise FolderError(f"'{root}' {what}, or start over with --fresh")
@@ -146,7 +146,7 @@ class RunFolder:
     def append_episodes(self, step: int, lines: bytes) -> None:
         """Append the training episodes of a step, on the disk before this returns."""
         member = compress_member(step, lines)
-        # nothing is kept back: what a full disk refused must not be written again by the close
+        # unbuffered: what a full disk refused must not be written again by the close
         with (self.root / EPISODES / TRAIN_LOG).open("ab", buffering=0) as file:
             if file.write(member) != len(member):
                 raise OSError(ENOSPC, os.strerror(ENOSPC), str(file.name))
@@ -241,7 +241,7 @@ class RunFolder:
             _link_folder(final / MODEL, self.root / MODEL)
 
     def publish_model(self, checkpoint: Path) -> None:
-        """Make the model of a checkpoint that of the run, where a kill or damage left another there."""
+        """Make the model of a checkpoint the run's model, if a kill or damage left another there."""
         source, own = checkpoint / MODEL / SEAL, self.root / MODEL / SEAL
         if source.exists() and not (own.is_file() and own.read_bytes() == source.read_bytes()):
             _link_folder(checkpoint / MODEL, self.root / MODEL)
@@ -266,7 +266,7 @@ class RunFolder:
             shutil.rmtree(old) if final.exists() else old.rename(final)
 
     def _migrate(self) -> None:
-        """Bring a folder of version 0.1.0 to this format; where this is killed it is done again."""
+        """Bring a folder of version 0.1.0 to this format; if this is killed, it is done again."""
         if (self.root / MODEL).is_dir() and not (self.root / START).exists():
             (self.root / MODEL).rename(self.root / START)
         sound = [(step, folder) for step, folder in self.checkpoints() if find_damage(folder, unsealed=True) is None]
@@ -288,7 +288,7 @@ class RunFolder:
             if (folder / MODEL).is_dir():
                 _link_folder(folder / MODEL, weights_of(self.root, step))
             if folder.is_dir():
-                # a part of a checkpoint must not pass for one
+                # a partial checkpoint must not pass for a whole one
                 shutil.rmtree(folder.rename(folder.with_name(_UNFINISHED + folder.name)), ignore_errors=True)
         models = [(step, path) for step, path in weights_in(self.root) if step not in protected]
         for _, path in models[: max(0, len(models) - keep_exports)]:
@@ -330,7 +330,7 @@ def weights_in(root: Path) -> list[tuple[int, Path]]:
 
 def _by_step(folder: Path) -> list[tuple[int, Path]]:
     names = [(path.name.removeprefix(_STEP), path) for path in folder.glob(f"{_STEP}*")]
-    # with other names, as copies have that somebody made, they are no part of the run
+    # with other names, such as copies that somebody made, they are not part of the run
     return sorted((int(number), path) for number, path in names if number.isdecimal() and number.isascii())
 
 
@@ -341,7 +341,7 @@ def weights_of(root: Path, step: int) -> Path:
 
 @contextmanager
 def fill_folder(final: Path) -> Iterator[Path]:
-    """Fill a folder that takes its name when it is whole and on the disk; an old one of that name goes then."""
+    """Fill a folder that takes its name when it is whole and on the disk; an old one of that name is then removed."""
     final.parent.mkdir(exist_ok=True)
     folder, replaced = final.with_name(_UNFINISHED + final.name), final.with_name(_REPLACED + final.name)
     shutil.rmtree(folder, ignore_errors=True)
@@ -375,7 +375,7 @@ def _link_folder(source: Path, target: Path) -> None:
 
 
 def _link_or_copy(source: str, target: str) -> None:
-    """One file under two names takes its space once; not every file system has that."""
+    """One file under two names takes its space once; not every file system supports that."""
     try:
         os.link(source, target)
     except OSError:
@@ -402,11 +402,11 @@ class JsonLines:
     def __init__(self, path: Path, *, keep_bytes: int = 0) -> None:
         path.touch()
         with path.open("r+b") as file:
-            # whole lines alone: of a file that was cut, the rest of a line would spoil the next
+            # whole lines only: in a file that was cut, the rest of a line would spoil the next
             file.truncate(file.read(keep_bytes).rfind(b"\n") + 1)
         self.num_lost_bytes = keep_bytes - path.stat().st_size
-        """Bytes that a file is short of, as it was cut."""
-        # nothing is kept back: what a full disk refused must not be written again by the close
+        """Bytes that are missing from a file that was cut."""
+        # unbuffered: what a full disk refused must not be written again by the close
         self._file = path.open("ab", buffering=0)
 
     @property

@@ -1,4 +1,4 @@
-"""A run folder as others see it: read while the run may be under way, never held, never changed."""
+"""A run folder as others see it: read while the run may be under way, never locked, never changed."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class RunReader:
 
     @property
     def folder(self) -> str:
-        """From which the paths in the recipe count."""
+        """Paths in the recipe are relative to it."""
         return str(self.manifest["recipe_folder"])
 
     def kept(self, wanted: str) -> SavedStep:
@@ -104,13 +104,13 @@ class RunReader:
         return sorted({step for step, _ in (*weights_in(self.root), *checkpoints_in(self.root))})
 
     def check(self, kept: SavedStep, *, trusted: bool = False) -> None:
-        """Raise FolderError where what is kept of a step is damaged, or its model could run code."""
+        """Raise FolderError if what is kept of a step is damaged, or its model could run code."""
         if kept.checkpoint is not None and (
             problem := find_damage(
                 kept.checkpoint,
                 kept.step,
                 unsealed=self._is_unsealed(kept.checkpoint),
-                # a model is checked by itself, and the learner's state is read where there is none
+                # a model is checked by itself, and the learner's state is read if there is none
                 without=("learner/", "critic/", "ranker/", f"{MODEL}/") if kept.model is not None else (),
             )
         ):

@@ -28,7 +28,7 @@ class StepTraining:
     """Whether the learner computed its own log-probs before the update."""
 
     def of(self, episode: Episode) -> EpisodeTraining | None:
-        """What became of an episode; None of one that was not scored."""
+        """What became of an episode; None for one that was not scored."""
         record = self.records.get(episode)
         if record is None:
             return None
@@ -67,4 +67,4 @@ def demonstration_entries(demonstrations: Sequence[Episode], seed: int) -> list[
 
 
 _DEMONSTRATIONS = 32
-"""Of a stage that are kept for people to look at."""
+"""Demonstrations of a stage that are kept for people to look at."""

@@ -1,4 +1,4 @@
-"""From a plan to workers: the model folder, the engines and their settings. Only here a recipe's words become an
+"""From a plan to workers: the model folder, the engines and their settings. Only here a recipe's terms become an
 engine's."""
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _adapters_to_start_from(model: Model) -> Path | None:
 
 
 def find_model(model: Model, key: str = "model") -> ModelSource:
-    """A model that is there, in a folder or on the hub."""
+    """An existing model, in a folder or on the hub."""
     return ModelSource(path=str(_folder(model, key)), trust_remote_code=model.trust_remote_code)
 
 
@@ -115,7 +115,7 @@ def _folder(model: Model, key: str) -> Path:
 
 
 def _resolve(path: str) -> str:
-    """The folder of a model that we name; other paths and ids as they are. Each process asks its own machine."""
+    """The folder of a model that we name; other paths and ids as they are. Each process looks on its own machine."""
     model = list_pretrained().get(path)
     return path if model is None else str(find_folder(model, os.environ))
 
@@ -218,7 +218,7 @@ def sampler_settings(plan: Plan, model: ModelSource, version: int | None = None)
         transfer=weight_transfer(plan),
         weights_follow=weights_follow,
         version=version or 0,
-        # a model that only plays has none beside it: they were merged when it was exported
+        # a model that only plays has no separate ones: they were merged when it was exported
         lora=plan.model.lora if weights_follow else None,
         trust_remote_code=model.trust_remote_code,
     )
@@ -229,7 +229,7 @@ def _num_engines(plan: Plan) -> int:
 
 
 def weight_transfer(plan: Plan) -> Transfer:
-    """Choose how weights reach the samplers: adapters are small, and in one process tensors are there already."""
+    """Choose how weights reach the samplers: adapters are small, and in one process tensors are already there."""
     hardware = plan.hardware
     is_between_gpus = hardware.gpus_per_node > 0 and plan.placement.launcher == Launcher.RAY
     if not is_between_gpus or plan.model.lora or hardware.weight_transfer is WeightTransfer.OBJECT_STORE:
@@ -242,7 +242,7 @@ def _words(plan: Plan, model: ModelSource) -> ModelSource:
 
 
 def _memory_share(plan: Plan) -> float:
-    """Of a card, as the plan reckoned: no more than a learner on the same card leaves while it waits."""
+    """Share of a card, as the plan computed it: no more than a learner on the same card leaves free while it waits."""
     engine = sum(item.bytes for use in plan.budget.memory if use.role is Role.ROLLOUT for item in use.items)
     share = plan.hardware.rollout.memory_share
     return min(share, engine / plan.budget.capacity_bytes) if plan.budget.capacity_bytes and engine else share
@@ -250,7 +250,7 @@ def _memory_share(plan: Plan) -> float:
 
 @_defer_garbage_collection()
 def import_learner() -> None:
-    """Import the learner's engine ahead of `learner_worker`, which takes most of its time."""
+    """Import the learner's engine ahead of `learner_worker`: the import takes most of its time."""
     DEFAULT_LEARNER.load("learner")
 
 
@@ -292,7 +292,7 @@ def learner_worker(plan: Plan, model: ModelSource) -> LearnerWorker:
 
 
 def critic_backbone(plan: Plan, model: ModelSource) -> ModelSource | None:
-    """The one that a recipe names, alike in all its stages; None where the critic begins as the policy."""
+    """The one that a recipe names, the same in all its stages; None if the critic begins as the policy."""
     key = "algorithm.critic.path"
     critics = [each.settings.algorithm.critic for each in plan.stages if each.kind is Kind.RL]
     path = next((each.path for each in critics if each.path is not None), None)
@@ -305,7 +305,7 @@ def critic_backbone(plan: Plan, model: ModelSource) -> ModelSource | None:
 
 
 def find_teachers(plan: Plan, model: ModelSource) -> Mapping[Path | None, Path]:
-    """The folders of all teachers, by what the recipe calls them."""
+    """The folders of all teachers, by their names in the recipe."""
     key = "algorithm.distill.teacher"
     folders: dict[Path | None, Path] = {}
     for stage in plan.stages:
@@ -354,8 +354,8 @@ def _hub_id(model: Model) -> str | None:
 
 
 def _alone(plan: Plan) -> bool:
-    """Whether sharing out would share with nobody: the same steps, and a copy of every gradient for nothing. Half
-    precision and what is offloaded need ZeRO all the same."""
+    """Whether ZeRO would have only one rank to share with: the same steps, and a useless copy of every gradient. Half
+    precision and offloading need ZeRO all the same."""
     ranks = sum(worker.role is Role.LEARNER for worker in plan.placement.workers)
     return ranks == 1 and _dtype(plan) is DType.FP32 and plan.hardware.train.offload is Offload.NONE
 

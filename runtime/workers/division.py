@@ -1,7 +1,7 @@
-"""Which part of a call each of several workers gets: ranks sequences, as many tokens as the others' within what whole
-episodes allow; samplers tasks, episodes or requests in turn.
+"""Which part of a call each of several workers gets: ranks get sequences, with as equal numbers of tokens as whole
+episodes allow; samplers get tasks, episodes or requests in turn.
 
-And how sequences get there: as few arrays, as each object takes longer to cross to another process than a thousand
+And how sequences get there: as few arrays, since each object takes longer to cross to another process than a thousand
 tokens.
 """
 
@@ -75,7 +75,7 @@ def divide(sequences: Sequence[TrainSequence], shares: int) -> list[list[int]]:
 
 
 def join(shares: Sequence[Sequence[int]], results: Sequence[Any]) -> Any:
-    """Join what the shares came to: lists in the order of the sequences; tuples part by part; of anything else the
+    """Join the results of the shares: lists in the order of the sequences; tuples part by part; of anything else the
     first."""
     if isinstance(results[0], tuple):
         return tuple(join(shares, part) for part in zip(*results, strict=True))
@@ -103,7 +103,7 @@ def _unpack(columns: Mapping[str, _Column | list[Any]]) -> list[TrainSequence]:
 
 
 class _Column:
-    """Arrays in one, by their sizes; None where there is none."""
+    """Several arrays in one, by their sizes; None where there is none."""
 
     def __init__(self, whole: NDArray[Any], sizes: Sequence[int | None]) -> None:
         self._whole, self._sizes = whole, sizes
@@ -114,7 +114,7 @@ class _Column:
         arrays = [each for each in values if isinstance(each, np.ndarray)]
         if not arrays:
             return values
-        # of one kind, or a number would be rounded on the way
+        # of one dtype, or a number would be rounded on the way
         whole = np.concatenate(arrays, dtype=arrays[0].dtype, casting="no")
         return cls(whole, [None if each is None else len(each) for each in values])
 

@@ -1,6 +1,6 @@
-"""The learner worker: the policy that is trained, the reference, and the critic or ranker that learn with it.
+"""The learner worker: the policy that is trained, the reference, and the critic or ranker trained with it.
 
-A plain class; where it lives is for the launchers to decide.
+A plain class; the launchers decide where it lives.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ __all__ = ["LearnerWorker", "name_lost_rank"]
 L = TypeVar("L", bound=Learner | ValueLearner)
 
 
-class _Beside(Generic[L]):
-    """Who learns beside the policy: made when first asked for, and begins as things stand then."""
+class _Auxiliary(Generic[L]):
+    """A model trained alongside the policy: made when first asked for, from the state of that moment."""
 
     def __init__(self, name: str, make: Callable[[], L] | None) -> None:
         self._name = name
-        """Of its folder in a checkpoint."""
+        """Name of its folder in a checkpoint."""
         self._make = make
         self._made: L | None = None
         self._optimizer: OptimizerSettings | None = None
@@ -69,14 +69,14 @@ class _Beside(Generic[L]):
             self.close()
 
     def close(self) -> None:
-        """The next one is another."""
+        """Drop it; the next use makes another."""
         if self._made is not None:
             self._made.close()
             self._made = None
 
 
 class LearnerWorker:
-    """Learns: the policy's learner, the reference it is held to and the critic beside it, if any."""
+    """Trains: the policy's learner, its reference, and the critic trained with it, if any."""
 
     def __init__(
         self,
@@ -87,22 +87,22 @@ class LearnerWorker:
         ranker: Callable[[Path | None], Learner] | None = None,
         notes: list[str] | None = None,
     ) -> None:
-        """`critic` and `ranker` make one, the latter of a model folder; None where no stage of the plan has any.
-        `notes` is filled by those who make engines."""
+        """`critic` and `ranker` make one, the latter from a model folder; None if no stage of the plan has any. `notes`
+        is filled by the code that makes engines."""
         self.learner = learner
         self._notes, self._noted = [] if notes is None else notes, set[str]()
         self._limits = limits
         self._text = ProbeText()
         self.connection: Any = None
-        """To the samplers, where GPUs send weights to GPUs."""
+        """To the samplers, if weights go from GPU to GPU."""
         self._make_reference = reference
         self._reference: Scorer | None = None
         self._referred: Path | None = None
-        self._critic = _Beside("critic", critic)
-        self._ranker = _Beside("ranker", None if ranker is None else lambda: ranker(self._referred))
+        self._critic = _Auxiliary("critic", critic)
+        self._ranker = _Auxiliary("ranker", None if ranker is None else lambda: ranker(self._referred))
 
     def take_notes(self) -> list[str]:
-        """Return what a person should know of the engines made by now, each note once."""
+        """Return notes for the user about the engines made so far, each note once."""
         fresh = [note for note in dict.fromkeys(self._notes) if note not in self._noted]
         self._noted.update(fresh)
         return fresh
@@ -172,7 +172,7 @@ class LearnerWorker:
         self._ranker.close()
 
     def set_optimizer(self, settings: OptimizerSettings, *, fresh: bool) -> None:
-        """Of all that learn alike."""
+        """Set them for all that are trained."""
         self.learner.set_optimizer(settings, fresh=fresh)
         for each in (self._critic, self._ranker):
             each.set_optimizer(settings, fresh=fresh)
@@ -183,7 +183,7 @@ class LearnerWorker:
             each.save(folder)
 
     def load(self, folder: Path) -> None:
-        """The learner as it was saved, and the critic and the ranker, if there were any by then."""
+        """Load the learner as it was saved, and the critic and the ranker, if there were any by then."""
         self.learner.load(folder)
         for each in (self._critic, self._ranker):
             each.load(folder)
@@ -197,11 +197,11 @@ class LearnerWorker:
             each.close()
 
     def offer_prompts(self, prompts: Sequence[Sequence[int]]) -> None:
-        """Take a stage's prompts to prove a sync with, until something was learned from."""
+        """Take a stage's prompts as probe text for a sync, until something has been trained on."""
         self._text.offer_prompts(prompts)
 
     def handover(self, version: int) -> WeightUpdate:
-        """The weights, and all by which whoever gets them can prove that they arrived."""
+        """The weights, and all that their receiver needs to check that they arrived."""
         return WeightUpdate(
             version=version, tensors=self.learner.weights(), checksums=self.learner.checksums(), probe=self.probe()
         )
@@ -213,7 +213,7 @@ class LearnerWorker:
 
 @contextmanager
 def name_lost_rank() -> Iterator[None]:
-    """Turn what a collective raises for want of a rank into LearnerLost."""
+    """Turn what a collective raises when a rank is missing into LearnerLost."""
     try:
         yield
     except RuntimeError as error:

@@ -1,7 +1,8 @@
-"""Workers as Ray actors: a process for each sampler, with its environments beside it, and for each rank of the learner.
+"""Workers as Ray actors: a process for each sampler, with its environments, and one for each rank of the learner.
 
-The workers are those of an inline group, and with one of each so are the bits. An actor is given a function of its
-worker and its arguments, so no call is written twice. What a worker raises is raised here as it was raised there.
+The workers are those of an inline group, and with one of each the results are bit-identical. An actor is given a
+function of its worker and its arguments, so no call is written twice. What a worker raises is raised here as it was
+raised there.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ T = TypeVar("T")
 
 
 class Ranks:
-    """The learner's ranks, called alike. What one of them loses is lost with all."""
+    """The learner's ranks, which make the same calls. If one of them is lost, all are."""
 
     def __init__(self, plan: Plan, create: Sequence[Callable[[], Awaitable[Member]]], survivors_s: float) -> None:
         """`create` makes the actor of each rank, without an engine; `survivors_s` is how long ranks may go on after
@@ -105,8 +106,8 @@ class Ranks:
                 each.cancel()
 
     async def _raise(self, calls: Sequence[Task[Any]], first: Task[Any]) -> None:
-        """Raise what all ranks raised alike, or one that left nobody waiting; else nobody knows what state they are in,
-        and all are ended."""
+        """Raise what all ranks raised alike, or what one raised without leaving others waiting; else their state is
+        unknown, and all are ended."""
         errors = {at: call.exception() for at, call in enumerate(calls) if call.done()}
         lost = next((error for error in errors.values() if isinstance(error, WorkerLost)), None)
         error = lost or first.exception()
@@ -119,13 +120,13 @@ class Ranks:
         waited = (
             "" if len(errors) == len(calls) or lost else f"; others still waited for it {self._survivors_s:g} s later"
         )
-        # where a play that was under way has noticed it first, it has said why
+        # if a play under way noticed it first, it has reported why
         self._lost = self._lost or f"{rank}{error}{waited}"
         await self.end()
         raise LearnerLost(self._lost) from error
 
     async def while_alive(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something else, for which no rank is asked; raise LearnerLost as soon as one is lost."""
+        """Do something that involves no rank; raise LearnerLost as soon as one is lost."""
         if self._lost is not None:
             work.close()
             raise LearnerLost(self._lost)
@@ -167,7 +168,7 @@ class RayWorkerGroup(WorkerGroup):
         self._transfer = weight_transfer(plan)
         self._model: ModelSource
         self.around = ExitStack()
-        """What was started for the workers, and is ended after them."""
+        """What was started for the workers, and ends after them."""
 
     async def start(self, announce: Callable[[str], None]) -> None:
         """Model, environments and engines."""
@@ -223,7 +224,7 @@ class RayWorkerGroup(WorkerGroup):
 
     async def restart_learner(self) -> None:
         self._samplers.forget_weights()
-        # where a node is lost, both are
+        # if a node is lost, both are
         await gather_all((self._ranks.restart(self._model, self._addresses), self._samplers.renew()))
 
     def count_replaced(self) -> Mapping[str, int]:
@@ -240,8 +241,8 @@ class RayWorkerGroup(WorkerGroup):
 async def launch_ray(
     plan: Plan, root: Path, reach: EnvConnector, clock: Callable[[], float], announce: Callable[[str], None]
 ) -> RayWorkerGroup:
-    """The workers of a plan as actors: on a cluster that runs, if the recipe or `RAY_ADDRESS` names one, else on this
-    machine, in a Ray that is ours and ends with the run."""
+    """The workers of a plan as actors: on a running cluster, if the recipe or `RAY_ADDRESS` names one, else on this
+    machine, in a Ray of our own that ends with the run."""
     with ExitStack() as around:
         announce("start: connecting to Ray")
         cluster = await join_cluster(plan, reach, around)

@@ -1,4 +1,4 @@
-"""What runs in an actor: a worker, and how it is told to do something. Nothing here knows Ray."""
+"""What runs in an actor: a worker, and how it gets its calls. Nothing here knows Ray."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _COLLECTIVE_S = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class Said(Generic[T]):
-    """What an actor answers, and what there was to note since it last did."""
+    """What an actor answers, and the notes since its last answer."""
 
     value: T
     notes: tuple[str, ...]
@@ -50,7 +50,7 @@ class Said(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """News of a play. Each episode crosses once; the last news say which of them make up each group."""
+    """News of a play. Each episode is sent once; the last news say which of them make up each group."""
 
     episodes: Sequence[Episode] = ()
     groups: Sequence[Sequence[int]] = ()
@@ -58,7 +58,7 @@ class Played:
 
 
 class _Calls:
-    """Numbers of the calls under way: who asked for another learns from them that its answer was lost."""
+    """Numbers of the calls under way: a caller whose number is not among them knows that its answer was lost."""
 
     def __init__(self) -> None:
         self._numbers = set[int]()
@@ -76,7 +76,7 @@ class _Calls:
 
 
 class RolloutActor:
-    """The rollout worker. It waits as the worker does: several calls may be under way."""
+    """The rollout worker. It is asynchronous like the worker: several calls may be under way."""
 
     def __init__(self, plan: Plan, root: Path, reach: Mapping[str, Any], clock: Callable[[], float]) -> None:
         # weights that came through shared memory are read and never written
@@ -112,9 +112,9 @@ class RolloutActor:
     async def play(
         self, number: int, orders: Sequence[GroupRequest], style: PlaySettings, shared: str | None = None
     ) -> AsyncIterator[Said[Played]]:
-        """Tells of episodes while play is under way: of all that ended since it was last listened to.
+        """Report episodes while play is under way: all that ended since the last report was taken.
 
-        Calls with the same word in `shared` share the slots."""
+        Calls with the same name in `shared` share the slots."""
         with self._calls.note(number):
             seen, told, news = list[Episode](), 0, asyncio.Event()
 
@@ -164,7 +164,7 @@ class LearnerActor:
         import_learner()
 
     def open_store(self, address: str) -> tuple[str, int]:
-        """Open where the ranks find each other."""
+        """Open the store at which the ranks find each other."""
         from ..backends.process_group import open_store
 
         self._store = open_store(address, _COLLECTIVE_S)
@@ -197,7 +197,7 @@ def _prepare(log: Path, gpus: Sequence[int]) -> int:
 
 
 def _find_folder(folder: Path) -> None:
-    """Wait for a folder that another machine made, as long as a shared one may take to show it."""
+    """Wait for a folder that another machine made, as long as a shared file system may take to show it."""
     for _ in range(_SHOWN_WITHIN_S):
         if folder.is_dir():
             return
@@ -209,5 +209,5 @@ def _find_folder(folder: Path) -> None:
 
 
 def _here(plan: Plan, model: ModelSource) -> ModelSource:
-    """The model on this node: of what is fetched from the hub each node has a copy of its own."""
+    """The model on this node: each node has its own copy of what is fetched from the hub."""
     return model if plan.model.init is not None else find_model(plan.model)

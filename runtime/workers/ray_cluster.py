@@ -72,13 +72,13 @@ class Cluster:
         self._is_over = False
 
     def end(self) -> None:
-        """Ray has ended on the driver's machine, and reaches no worker any more."""
+        """Ray has ended on the driver's machine, and no longer reaches any worker."""
         self._is_over = True
         for member in self._members:
             member.give_up(_OVER)
 
     async def find_nodes(self) -> None:
-        """Find a machine for each node of the plan; those that are still alive stay what they were."""
+        """Find a machine for each node of the plan; those that are still alive keep their places."""
         needs = _needs_of_nodes(self._plan, self._claims)
         deadline = asyncio.get_running_loop().time() + _ROOM_S
         while True:
@@ -118,7 +118,7 @@ class Cluster:
         try:
             pid = await member.wait(handle.prepare.remote(log, worker.gpus), within=_ROOM_S)
         except BaseException as error:
-            # also where it was called off: else it starts later, and takes the room of another in its place
+            # also if it was called off: else it starts later, and takes the room of its replacement
             await member.end()
             if not isinstance(error, NotStarted):
                 raise
@@ -131,7 +131,7 @@ class Cluster:
 
 
 def _kill(node: str, pid: int) -> None:
-    """Kill a process on a node. One that is stopped does not hear of `ray.kill`, and keeps what it has."""
+    """Kill a process on a node. A stopped process does not react to `ray.kill`, and keeps what it holds."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -141,7 +141,7 @@ def _kill(node: str, pid: int) -> None:
 
 
 def _kill_here(pid: int) -> None:
-    # by now the number may be another process's
+    # by now the id may belong to another process
     with suppress(OSError):
         if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::"):
             os.kill(pid, signal.SIGKILL)
@@ -177,8 +177,8 @@ def choose_nodes(
 ) -> list[Node] | None:
     """Choose a machine that offers enough for each need, in order; None where one is missing.
 
-    Of those chosen before, what lives stays; what is gone moves to a machine of its own, or joins another with room for
-    both."""
+    Machines chosen before stay while they are alive; the needs of lost ones move to a machine of their own, or join
+    another with room for both."""
     chosen = {at: node for at, node in enumerate(before) if node.id in {each.id for each in alive}}
     for at, need in enumerate(needs):
         if at in chosen:
@@ -241,16 +241,16 @@ def _describe(claim: Mapping[str, float]) -> str:
 
 
 def actor_variables(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
-    """What the engines read when their process starts, as it is for engines in this process."""
+    """What the engines read when their process starts, as set for engines in this process."""
     hardware = plan.hardware
     wanted = missing_variables({}, threads=hardware.threads or 1, cpu=hardware.gpus_per_node == 0)
-    # the plan says which GPUs a worker sees, and not which of them Ray happens to take
+    # the plan decides which GPUs a worker sees, not Ray's own choice
     pinned = {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"} if hardware.gpus_per_node else {}
     return {name: environ.get(name, value) for name, value in wanted.items()} | pinned
 
 
 def named_variables(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
-    """Of our variables those that the plan names, and no other: they leave this process."""
+    """Those of our variables that the plan names, and no others: they leave this process."""
     return {name: environ[name] for name in re.findall(r"\$\{env:(\w+)", dump_json(plan)) if name in environ}
 
 
@@ -287,12 +287,12 @@ def _join(plan: Plan, address: str, reach: EnvConnector, stack: ExitStack) -> No
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise RunError(f"start: Ray at '{address}': {str(error).strip().splitlines()[0]}") from error
     finally:
-        # Ray takes the signal for itself, and would end the run without a save
+        # Ray handles the signal itself, and would end the run without a save
         signal.signal(signal.SIGTERM, handler)
 
 
 def _raylet_socket() -> str:
-    """Where the raylet of this machine listens, which Ray gives no public name."""
+    """Where the raylet of this machine listens, for which Ray has no public API."""
     from ray._private import worker
 
     node: Any = worker.global_worker.node
@@ -301,7 +301,7 @@ def _raylet_socket() -> str:
 
 def watch_raylet(path: str, on_end: Callable[[], None], stack: ExitStack) -> None:
     """Hold a connection to the raylet of this machine, which ends with it: Ray itself reports that after a minute or
-    more, or ends the process without a word as soon as this one hands it an object."""
+    more, or silently ends the process as soon as this one hands it an object."""
     loop = asyncio.get_running_loop()
     connection = stack.enter_context(socket.socket(socket.AF_UNIX))
     connection.connect(path)
@@ -314,7 +314,7 @@ def watch_raylet(path: str, on_end: Callable[[], None], stack: ExitStack) -> Non
     stack.callback(loop.remove_reader, connection)
 
 
-# what happens to an actor is told once, by us
+# what happens to an actor is reported once, by us
 _QUIET = {"RAY_DEDUP_LOGS_SKIP_REGEX": "."}
 _ALONE = {
     # what Ray itself does on systems where it would have to ask for open ports: it listens on the loopback alone
@@ -322,7 +322,7 @@ _ALONE = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # processes made in advance lack the variables of our actors, for which others are then started
     "RAY_prestart_worker_first_driver": "0",
-    # our actors are what the machine is there for, and run as they would in this process; Ray's default is 15
+    # our actors are the machine's main work, and run at this process's priority; Ray's default is 15
     "RAY_worker_niceness": "0",
     # records of each call, of Ray's event loops and of its processes, which nobody reads
     "RAY_task_events_report_interval_ms": "0",
@@ -332,14 +332,14 @@ _ALONE = {
 
 
 def _own_ray(plan: Plan, logs: Path, stack: ExitStack) -> dict[str, Any]:
-    """The settings of a Ray that is ours alone: no dashboard, no open port, nothing outside the run's folder."""
+    """The settings of a Ray of our own: no dashboard, no open port, nothing outside the run's folder."""
     os.environ.update(_ALONE)
     # else Ray leaves one in the home folder
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     folder = logs / "ray"
     folder.mkdir(parents=True, exist_ok=True)
     stack.callback(_tidy, folder)
-    # the path of a socket may have a hundred letters, and a run's folder any number
+    # the path of a socket is limited to about a hundred characters, that of a run's folder is not
     short = Path(stack.enter_context(TemporaryDirectory(prefix="agym-", dir="/tmp"))) / "ray"
     short.symlink_to(folder.resolve(), target_is_directory=True)
     (total,) = _needs_of_nodes(plan, resource_claims(plan))
@@ -353,7 +353,7 @@ def _own_ray(plan: Plan, logs: Path, stack: ExitStack) -> dict[str, Any]:
 
 
 def _tidy(folder: Path) -> None:
-    """Leaves logs, and nothing that a copy of the run's folder would stumble over."""
+    """Leave only logs, and nothing that would break a copy of the run's folder."""
     for each in folder.glob("session_*"):
         if each.is_symlink():
             each.unlink()

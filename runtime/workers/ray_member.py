@@ -1,4 +1,4 @@
-"""One worker in an actor, as who asks it sees it: its answers, what it raised, and whether it is still there."""
+"""One worker in an actor, as its caller sees it: its answers, what it raised, and whether it is still there."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class WorkerLost(Exception):
 
 
 class NotStarted(WorkerLost):
-    """It had so many seconds to start."""
+    """It did not start within its time limit."""
 
 
 class Member:
@@ -50,14 +50,14 @@ class Member:
         self._watching: asyncio.Task[None] | None = None
         self._is_silent = False
         self.also_kill: Callable[[], None] = lambda: None
-        """Ends a process that is silent, and hears of nothing."""
+        """Ends a process that is silent and reacts to nothing."""
 
     @property
     def loss(self) -> WorkerLost | None:
         return None if self._lost is None else WorkerLost(f"{self._name}: {self._lost}")
 
     def watch(self) -> None:
-        """Ask it now and then whether it is there; before, it loads an engine and cannot answer."""
+        """Ping it now and then; before this, it is loading an engine and cannot answer."""
         self._watching = asyncio.get_running_loop().create_task(self._watch(), name=f"watch {self._name}")
 
     @property
@@ -76,7 +76,7 @@ class Member:
         return await self.wait(self.handle.do.remote(number, work, *args, **kwargs), number)
 
     async def listen(self, *words: Any) -> AsyncIterator[Said[Played]]:
-        """Have it play, and hear of it as it goes."""
+        """Have it play, and yield its news meanwhile."""
         number = self._next_number()
         stream = self.handle.play.options(num_returns="streaming").remote(number, *words)
         try:
@@ -87,13 +87,13 @@ class Member:
             raise
 
     def _next_number(self) -> int:
-        # one that is lost is sent nothing: where Ray itself is gone, that would end this process
+        # a lost one is sent nothing: if Ray itself is gone, that would end this process
         if self.loss is not None:
             raise self.loss
         return next(self._numbers)
 
     async def wait(self, answer: Awaitable[T], number: int | None = None, within: float | None = None) -> T:
-        """Wait for an answer as long as there is somebody to give it, and `within` so many seconds."""
+        """Wait for an answer as long as the worker is there to give it, and at most `within` seconds."""
         call = asyncio.ensure_future(answer)
         number = next(self._numbers) if number is None else number
         lost = self._owed[number] = asyncio.get_running_loop().create_future()
@@ -157,7 +157,7 @@ class Member:
             return frozenset(), _GONE
 
     def give_up(self, reason: str) -> None:
-        """Let nobody wait for it any longer."""
+        """End all waits for it."""
         self._lost = self._lost or reason
         for lost in self._owed.values():
             if not lost.done():
@@ -190,7 +190,7 @@ async def _resolve(answer: Awaitable[T]) -> T:
 
 
 async def _end(stream: Any) -> None:
-    """A play that is no longer wanted has left the sampler when this returns."""
+    """Cancel a play that is no longer wanted; it has left the sampler when this returns."""
     import ray
 
     ray.cancel(stream)

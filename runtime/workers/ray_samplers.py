@@ -1,6 +1,7 @@
-"""The samplers of a run: groups are handed out to them, and one that is lost is replaced.
+"""The samplers of a run: groups are handed out to them, and a lost sampler is replaced.
 
-With one sampler everything goes to it at once, in order, and the bits are those of a sampler in this process.
+With one sampler everything goes to it at once, in order, and results are bit-identical to those of a sampler in this
+process.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ T = TypeVar("T")
 S = TypeVar("S", PlaySettings, DemonstrationSettings)
 
 MOST_REPLACED = 3
-"""Times that one sampler is replaced between two syncs; what goes wrong more often goes wrong every time."""
+"""Times that one sampler is replaced between two syncs; a fault that recurs more often recurs every time."""
 _CLOSING_S = 10.0
 _LOST = (WorkerLost, SamplerLost)
 
@@ -49,8 +50,8 @@ class Samplers:
         note: Callable[[str], None],
         remark: Callable[[str], None],
     ) -> None:
-        """`create` makes the actor of each, which has no engine yet; `note` is told what their environments have to
-        say, and `remark` what becomes of themselves."""
+        """`create` makes the actor of each, which has no engine yet; `note` gets the remarks of their environments, and
+        `remark` what happens to the samplers themselves."""
         self._create = create
         self._note, self._remark = note, remark
         self.members: list[Member] = []
@@ -84,7 +85,7 @@ class Samplers:
     async def call(
         self, work: Callable[Concatenate[RolloutWorker, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Call a function of one of them; work that can be dealt out, of all."""
+        """Call a function of one of them, or of all if the work can be dealt out."""
         if len(self.members) > 1 and is_dealt(work):
             items, settings, *rest = args
             dealt: T = await self._deal(work, items, settings, *rest)
@@ -128,12 +129,12 @@ class Samplers:
         return max(proofs, key=lambda proof: proof.difference)
 
     def forget_weights(self) -> None:
-        """Let go of those of the last sync, so that there is room for the next; not while somebody may need them."""
+        """Release those of the last sync, so that there is room for the next; not while they may be needed."""
         if not self._plays:
             self._restore = None
 
     def restore_by(self, restore: Callable[[Member], Awaitable[Any]]) -> None:
-        """Say how to give one the weights that all have got in another way than by `load`."""
+        """Set how to give one sampler the weights that all have got by other means than `load`."""
         self._replaced.clear()
         self._restore = restore
 
@@ -179,7 +180,7 @@ class Samplers:
         on_episode: OnEpisode,
         shared: str | None = None,
     ) -> list[Group]:
-        """Play groups at one sampler; those of other calls with the same word in `shared` share its slots."""
+        """Play groups at one sampler; those of other calls with the same name in `shared` share its slots."""
         told, groups = list[Episode](), list[Group]()
         async for said in member.listen(requests, settings, shared):
             news = self._hear(said)
@@ -193,7 +194,7 @@ class Samplers:
     # --- replacing
 
     async def replace_lost(self, at: int, lost: Member, error: Exception) -> None:
-        """Start another sampler in the place of one, with the weights of the last sync; once, whoever asks."""
+        """Replace a sampler, with the weights of the last sync; once, however many callers ask."""
         async with self._renewing[at]:
             if self.members[at] is not lost:
                 return
@@ -215,11 +216,11 @@ class Samplers:
                 except LearnerLost:
                     raise
                 except RunError as refused:
-                    # what was learned is the learner's, and safe
+                    # the learner has all that was trained, so it is safe
                     raise StepRefused(str(refused)) from refused
 
     async def renew(self) -> None:
-        """Start others in the place of all that are known to be lost, before anyone waits for them."""
+        """Replace all that are known to be lost, before anyone waits for them."""
         lost = [(at, member, member.loss) for at, member in enumerate(self.members)]
         await gather_all(self.replace_lost(at, member, loss) for at, member, loss in lost if loss is not None)
 
@@ -264,7 +265,7 @@ class _Play:
         return [self._groups[at] for at in range(len(self._requests))]
 
     async def _play(self, engine: int, at: int) -> None:
-        """Play one group; where its engine is lost, it waits for another with all others."""
+        """Play one group; if its engine is lost, the group waits for another like all others."""
         samplers, member = self._samplers, self._samplers.members[engine]
 
         def ended(episode: Episode) -> None:

@@ -1,5 +1,5 @@
-"""The rollout worker: one sampling engine and the environments around it. A plain class; where it lives is for the
-launchers to decide.
+"""The rollout worker: one sampling engine and the environments around it. A plain class; the launchers decide where it
+lives.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class DemonstrationSettings:
 
 
 def give_seeds(tasks: Sequence[Task], seed: int) -> list[tuple[Task, int]]:
-    """Give each task that is demonstrated a seed by its place, whoever gets it."""
+    """Give each task that is demonstrated a seed by its place, whichever worker gets it."""
     return [(task, derive(seed, task.id, at)) for at, task in enumerate(tasks)]
 
 
@@ -199,7 +199,7 @@ class RolloutWorker:
         )
 
     async def prompts(self, agent: Agent, environments: Mapping[str, Environment]) -> list[tuple[int, ...]]:
-        """A prompt for each environment, but for what it would say first."""
+        """A prompt for each environment, without its first observation."""
         return [chat.begin(opening) for _, chat, opening in await self._openings(agent, environments)]
 
     async def prompt_versions(self, agent: Agent, environments: Mapping[str, Environment]) -> dict[str, str]:
@@ -220,7 +220,7 @@ class RolloutWorker:
     async def demonstrate(
         self, tasks: Sequence[tuple[Task, int]], style: DemonstrationSettings, limits: EpisodeLimits
     ) -> list[Episode | None]:
-        """Play a demonstration of each task with its seed; None for one that the expert has no solution of. Under a
+        """Play a demonstration of each task with its seed; None for one that the expert has no solution for. Under a
         harness the expert replies to its requests."""
         envs = await self._envs.all(style.environments)
         shows = await self._find_shows(style, envs)
@@ -345,7 +345,7 @@ def _sampling() -> Iterator[None]:
     try:
         yield
     except SamplerError as error:
-        # the weights are the learner's, and safe
+        # the learner has the weights, so they are safe
         raise SamplerLost(f"sampler: {error}; resume to start it anew") from error
     except SyncError as error:
         raise RunError(f"sync: {error}") from error

@@ -1,8 +1,8 @@
 """How weights get from the learner's ranks to samplers in other processes, in buckets.
 
-All ranks draw the weights in step, which under ZeRO-3 makes them whole one by one. On CPUs, and with LoRA, the first
-rank puts them into Ray's object store, with their checksums, and a sampler takes in one bucket after the other. From
-GPU to GPU vLLM's own engines carry them. Either way, what a process holds twice is a bucket.
+All ranks iterate over the weights in step, which under ZeRO-3 gathers them one by one. On CPUs, and with LoRA, the
+first rank puts them into Ray's object store, with their checksums, and a sampler takes in one bucket after the other.
+From GPU to GPU vLLM's own engines carry them. Either way, a process holds at most a bucket twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["BUCKET_DEADLINE_S", "Receivers", "Shipment", "free_memory", "hand_ov
 BUCKET_DEADLINE_S = 120.0
 """For a bucket to reach a sampler's node: 2 MB/s."""
 _NO_NUMBER = -1
-"""Of a call that a rank makes, and that nobody else asks after."""
+"""Number of a call made by a rank, whose answer nobody else waits for."""
 SAMPLERS_DEADLINE_S = 600.0
 """For all samplers to answer one call: one receives all weights."""
 
@@ -61,7 +61,7 @@ def hand_over(worker: LearnerWorker, version: int, bucket_bytes: int = BUCKET_BY
 
 
 async def take_over(worker: RolloutWorker, shipment: Shipment, deadline_s: float = BUCKET_DEADLINE_S) -> SyncProof:
-    """Load a shipment into a sampler; whoever waits for other answers of the worker gets them between buckets."""
+    """Load a shipment into a sampler; other calls of the worker are answered between buckets."""
     return await worker.load(
         WeightUpdate(
             version=shipment.version,
@@ -131,8 +131,8 @@ class Receivers:
 
 
 class GpuTransfer:
-    """One rank's side; made anew where the samplers are others. The ranks call `send` alike: the first one tells the
-    samplers what to expect, has vLLM's engine send it, and tells them what they must have got."""
+    """One rank's side; made anew when the samplers change. All ranks call `send`: the first one tells the samplers what
+    to expect, has vLLM's engine send it, and tells them what they must have received."""
 
     def __init__(self, worker: LearnerWorker, samplers: Receivers, transfer: Transfer) -> None:
         from ..backends.transfer.vllm_sender import Sender, ipc_settings, nccl_settings
@@ -162,7 +162,7 @@ class GpuTransfer:
 
 
 def send_weights(worker: LearnerWorker, version: int, samplers: Receivers, transfer: Transfer) -> SyncProof | None:
-    """Send the weights of a learner's rank, by the connection of the last time if the samplers are the same."""
+    """Send the weights of a learner's rank, over the last connection if the samplers are the same."""
     connection: GpuTransfer | None = worker.connection
     if connection is None or connection.samplers.actors != samplers.actors:
         if connection is not None:
@@ -176,7 +176,7 @@ def send_weights(worker: LearnerWorker, version: int, samplers: Receivers, trans
 
 async def expect_weights(worker: RolloutWorker, update: WeightUpdate) -> None:
     sampler: Any = worker.sampler
-    if worker.receiving is not None:  # a transfer that broke off; what is wrong with it is known
+    if worker.receiving is not None:  # a transfer that broke off; its error has been reported
         with suppress(SyncError):
             await worker.receiving[0].aclose()
     receiving = AsyncExitStack()
@@ -185,7 +185,7 @@ async def expect_weights(worker: RolloutWorker, update: WeightUpdate) -> None:
 
 
 async def call_engine(worker: RolloutWorker, method: str, argument: Any) -> None:
-    # in a thread: it ends when the learner has sent, and the worker answers others meanwhile
+    # in a thread: it ends when the learner has sent, and the worker answers other calls meanwhile
     sampler: Any = worker.sampler
     await asyncio.to_thread(sampler.call_workers, method, argument)
 

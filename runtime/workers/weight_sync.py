@@ -1,4 +1,4 @@
-"""Weight sync: the text that proves that a sampler computes as the learner does, and the weights' form on the way."""
+"""Weight sync: the text that checks that a sampler computes as the learner does, and the weights' form in transit."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PackedTensor = tuple[str, NDArray[np.uint8], Any, Any]
 """Name, bytes, dtype and shape."""
 
 _SEQUENCES, _TOKENS, _CONTEXT = 2, 32, 8
-"""Of a probe. Both engines compute it at every sync. The first tokens are not compared: without what stood before them
-they surprise a model, and two engines' rounding of so small a probability differs most."""
+"""Of a probe. Both engines compute it at every sync. The first tokens are not compared: without their context they have
+low probability, and two engines' rounding differs most there."""
 
 
 class ProbeText:
-    """Text to prove a sync with: of the newest sequences that were learned from; before there are any, prompts."""
+    """Text to check a sync with: the newest sequences that were trained on; before there are any, prompts."""
 
     def __init__(self) -> None:
         self._windows: list[NDArray[np.int32]] = []
@@ -75,7 +75,7 @@ def unpack_weights(packed: Sequence[PackedTensor]) -> NamedTensors:
 
 
 def free_cache() -> None:
-    """Give back the GPU memory that torch keeps in this process though nothing is in it."""
+    """Give back the GPU memory that torch keeps cached in this process without using it."""
     import torch
 
     if torch.cuda.is_available():

@@ -1,6 +1,6 @@
-"""The workers of a run as the engine and its ops see them: a function of a worker, and what to call it with.
+"""The workers of a run as the engine and its ops see them: a function of a worker, and its arguments.
 
-Where the workers live, and so how a call reaches them, is for the launchers to decide.
+The launchers decide where the workers live, and so how a call reaches them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ T = TypeVar("T")
 
 
 class WorkerGroup(ABC):
-    """The rollout workers and the learner's ranks. A `play` may be under way while the learner is asked for something;
-    never while another is, nor while weights go to the samplers, but with `hardware.in_flight`.
+    """The rollout workers and the learner's ranks. A `play` may be under way during a call of the learner, but never
+    during another `play` or while weights go to the samplers, except with `hardware.in_flight`.
 
     A rollout worker that is lost is replaced, and what it was doing is done again elsewhere, before a call returns. A
     learner that is lost ends the call under way, and every later one, with LearnerLost.
@@ -34,13 +34,13 @@ class WorkerGroup(ABC):
     async def rollout(
         self, work: Callable[Concatenate[RolloutWorker, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Call a function of a rollout worker, any of them. Where it deals work out, each gets its share, and what
-        comes back is joined."""
+        """Call a function of a rollout worker, any of them. If it deals work out, each gets its share, and the results
+        are joined."""
 
     @abstractmethod
     async def learner(self, work: Callable[Concatenate[LearnerWorker, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function of the learner, on all its ranks. Where it divides sequences, each rank gets its share, and
-        what comes back is joined; otherwise what the first rank returns is returned."""
+        """Call a function of the learner, on all its ranks. If it divides sequences, each rank gets its share, and the
+        results are joined; otherwise the first rank's result is returned."""
 
     async def compute(self, work: Callable[Concatenate[LearnerWorker, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function of the learner that needs time and memory: forward passes and updates."""
@@ -53,7 +53,7 @@ class WorkerGroup(ABC):
 
     @abstractmethod
     async def sync(self, version: int) -> SyncProof:
-        """Give the learner's weights to all samplers, proven at each; the largest difference is returned."""
+        """Give the learner's weights to all samplers, checked at each; the largest difference is returned."""
 
     async def restart_learner(self) -> None:
         """Start all ranks of the learner anew, in place of those that were lost; they begin with the first weights."""
