@@ -14,12 +14,12 @@ DATA_FILE, CODE_FILE = "env.json", "env.py"
 """What describes an environment, and what makes it, in its folder."""
 
 RowCheck = Callable[[str], Iterable[tuple[int, str]]]
-"""The number of each wrong line of a text, and what is wrong with it."""
+"""The number of each invalid line of a text, and what is wrong with it."""
 
 
 @frozen
 class SeatOption:
-    """An option that says who plays other seats."""
+    """An option that sets who plays other seats."""
 
     option: str
     models: tuple[str, ...]
@@ -37,7 +37,7 @@ class EnvironmentInfo:
     options: Mapping[str, Any] = field(default_factory=dict)
     """JSON Schema of each option, by name."""
     required: tuple[str, ...] = ()
-    """Options without which it is nothing."""
+    """Options that it cannot do without."""
     extra: str | None = None
     """The install extra that brings what it needs."""
     rows: Mapping[str, RowCheck] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class EnvironmentInfo:
 
 
 def make_info(data: Mapping[str, Any]) -> EnvironmentInfo:
-    """What an `env.json` says of its environment; a ValueError, KeyError or TypeError where it says too little."""
+    """What an `env.json` says about its environment; a ValueError, KeyError or TypeError if it says too little."""
     known = {name: data[name] for name in ("options", "extra", "judged", "light") if name in data}
     if "seats" in data:
         known["seats"] = SeatOption(option=data["seats"]["option"], models=tuple(data["seats"]["models"]))
@@ -83,7 +83,7 @@ class SinkInfo:
     name: str
     summary: str
     settings: tuple[str, ...] | None = None
-    """Keys of its entry in `logging` that it reads, besides `use`; None where that is not known, as of a plugin."""
+    """Keys of its entry in `logging` that it reads, besides `use`; None where that is not known, as for a plugin."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """JSON Schema of each option, by name."""
     variables: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class SinkInfo:
     extra: str | None = None
     """The install extra that brings what it needs."""
     packages: tuple[str, ...] = ()
-    """Packages that it needs; any of them will do."""
+    """Packages that it needs; any one of them will do."""
     factory: str = ""
     """`module:function` that opens it, imported when a run begins."""
 

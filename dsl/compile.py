@@ -1,7 +1,7 @@
 """Compile a recipe: from its text to the plans of its runs, with everything that is wrong on the way.
 
-This module owns the order of the phases: compose, bind, check the rules, lower. A phase that finds errors ends the way
-of that run; the other runs of a matrix go on.
+This module owns the order of the phases: compose, bind, check the rules, lower. A phase that finds errors ends that
+run; the other runs of a matrix go on.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LeftOut:
 
 @frozen
 class CompiledVariant:
-    """One run that is right."""
+    """One run without errors."""
 
     tree: MapNode
     choices: tuple[tuple[str, str], ...]
@@ -68,15 +68,15 @@ class CompiledVariant:
     bound: Bound
     recipe: Recipe
     draft: Plan
-    """The plan, but for the hash of its recipe."""
+    """The plan, except for the hash of its recipe."""
     folder: str
-    """From which the paths in the plan count."""
+    """The paths in the plan are relative to it."""
     left_out: tuple[LeftOut, ...]
     """Inherited keys that are not in the tree."""
 
     @property
     def plan(self) -> Plan:
-        """With its hash, which who only wants to know whether the recipe is right need not wait for."""
+        """With its hash, which a caller that only checks the recipe need not wait for."""
         import hashlib  # nor for this
 
         return replace(self.draft, recipe_sha256=hashlib.sha256(dump_canonical(self.recipe).encode()).hexdigest())
@@ -91,9 +91,9 @@ class Compiled:
     diagnostics: tuple[Diagnostic, ...]
     """In file order, each once, however many runs share it."""
     num_runs: int
-    """Runs that the recipe stands for, right or wrong; 0 where it could not be read so far."""
+    """Runs that the recipe stands for, valid or not; 0 where it could not be read that far."""
     bases: tuple[str, ...] = ()
-    """What the Library knows the recipes by that it extends."""
+    """The Library's keys of the recipes that it extends."""
 
     @property
     def failed(self) -> bool:
@@ -123,7 +123,7 @@ def compile_recipe(
     phases = _Phases(source, library, known, environments, composed.diagnostics, lenient, on_disk)
     found = list(composed.diagnostics)
     variants = [made for each in composed.variants for made in phases.run(each, found)]
-    # what one phase said of a key that another then finds wrong as well is kept: all errors at once
+    # what one phase reported about a key that another then finds wrong as well is kept: all errors at once
     sound = () if has_errors(composed.diagnostics) else tuple(variants)
     return Compiled(
         variants=sound,
@@ -176,7 +176,7 @@ class _Phases:
             judged = self._judge(variant.tree)
         bound, wrong = judged.bound, judged.wrong
         if bound.recipe is None and not has_errors((*found, *wrong)):
-            # whatever the shape's check let pass must not pass unsaid
+            # whatever the check of the shape let pass must still be reported
             wrong += tuple(self._allowed(bound.rejected))
         elif bound.recipe is not None:
             wrong = _without_echoes([self._with_cause(each, variant) for each in wrong], variant.tree)
@@ -186,7 +186,7 @@ class _Phases:
 
     def _judge(self, tree: MapNode) -> _Judged:
         bound = bind(tree)
-        # the schema refuses nothing that binding lets pass, but has better words: asked only where needed
+        # the schema refuses nothing that binding lets pass, but words it better: used only where needed
         shape_errors = check_schema(tree, recipe_v1()) if bound.rejected else ()
         wrong = self._allowed((*shape_errors, *bound.diagnostics))
         if bound.recipe is None or has_errors(wrong):
@@ -228,9 +228,9 @@ class _Phases:
         return rebase_paths(mark_option_paths(tree, self._path_options), self._way)
 
     def _with_cause(self, each: Diagnostic, variant: Variant) -> Diagnostic:
-        """A mistake in a layer where it stands: in what was laid over it, if it is right without that."""
+        """A mistake in a layer, placed in what was laid over it if the layer is right without that."""
         at = each.span
-        # what was laid over one layer may be right but for what was laid over that
+        # what was laid over one layer may be right except for what was laid over that
         while each.severity is Severity.ERROR and (cause := self._cause(each, at, variant)) is not None:
             at = cause
         if at is each.span:
@@ -238,7 +238,7 @@ class _Phases:
         return replace(each, span=at, notes=(Note("it is inherited from here", each.span), *each.notes))
 
     def _cause(self, each: Diagnostic, at: Span, variant: Variant) -> Span | None:
-        """The change without which a mistake is none, of those that were laid over the layer of a place."""
+        """The change without which there is no mistake, of those that were laid over the layer of a place."""
         below = self._below(variant, at)
         changes = list(list_changes(variant.tree, below)) if below else []
 
@@ -255,7 +255,7 @@ class _Phases:
         return info.path_options if info else ()
 
     def _way(self, source: Source) -> str:
-        """To the folder of another file; none where a value was written in the recipe itself."""
+        """The path to the folder of another file; empty if a value was written in the recipe itself."""
         if source.identity == self.source.identity:
             return ""
         here, there = (posixpath.join("/", self.library.folder(each)) for each in (self.source, source))
@@ -289,7 +289,7 @@ class _Phases:
         return replace(recipe, model=replace(model, dtype=dtype))
 
     def _used(self, recipe: Recipe) -> Catalog:
-        """The catalog of what this recipe names: to list all that is registered takes a search of the machine."""
+        """The catalog of what this recipe names: listing all that is registered takes a search of the machine."""
         names = {each.use for stage in recipe.schedule for each in stage.environments.values() if each.use}
         # a folder may be gone from a recipe that was run
         infos = {name: info for name in sorted(names) if (info := self.environments.get(name))}
@@ -300,7 +300,7 @@ class _Phases:
         known = find_shape(model)
         if known is not None or model.path is None or not is_folder(model.path):
             return known
-        # what the person's own machine has at an absolute path is read as a command line would
+        # an absolute path on the user's own machine is read as if given on the command line
         base = self.source if model.path.startswith(".") else None
         found = self.library.read(posixpath.join(model.path, "config.json"), base)
         return read_shape(_json(found.data)) if isinstance(found, Found) else None
@@ -320,7 +320,7 @@ def _json(data: bytes) -> object:
 
 
 def _follows(each: Diagnostic, first: Diagnostic) -> bool:
-    """Whether a mistake is said of a value that could not be read as it was meant, which has been said already."""
+    """Whether a mistake is about a value that could not be read as it was meant, which has been reported already."""
     inner, outer = each.span, first.span
     if inner.source.identity != outer.source.identity or each.code == MISSING or not outer.text:
         return False
@@ -330,8 +330,8 @@ def _follows(each: Diagnostic, first: Diagnostic) -> bool:
 def _without_echoes(wrong: Collection[Diagnostic], tree: MapNode) -> tuple[Diagnostic, ...]:
     """Without what follows from another mistake.
 
-    That is the memory that a context takes which is refused anyway, and a key without effect in a section that lacks
-    one which it may depend on.
+    That is the memory of a context that is refused anyway, and a key without effect in a section that lacks a key which
+    it may depend on.
     """
     refused = any(each.code == "context-too-long" for each in wrong)
     lacking = [_section(each.span, tree) for each in wrong if each.code == MISSING]
@@ -347,7 +347,7 @@ def _section(span: Span, tree: MapNode) -> Span | None:
 
 
 def _join_secrets(before: list[Diagnostic], wrong: Collection[Diagnostic], tree: MapNode) -> list[Diagnostic]:
-    """Of a secret nothing else is worth a word; nor is the secret where its key is unknown and must go anyway."""
+    """For a secret nothing else is worth reporting; nor is the secret if its key is unknown and must go anyway."""
     secrets = [each for each in before if each.code == SECRET]
     if not secrets:
         return [*before, *wrong]

@@ -1,4 +1,5 @@
-"""`frozen`: as `dataclass(frozen=True, slots=True)` to everything that looks at a class, and quick to declare and make.
+"""`frozen`: like `dataclass(frozen=True, slots=True)` to everything that inspects a class, and quick to declare and
+make.
 
 That one compiles six methods for each class, a third of the time of a first `agym validate`, and sets each value by the
 name of its field; here one is compiled, which fills the slots themselves, and the others are shared.
@@ -61,7 +62,7 @@ def _value(each: Field[Any]) -> str:
 
 
 def _by_value(names: tuple[str, ...]) -> tuple[Callable[[Any, Any], Any], Callable[[Any], int]]:
-    # of one name alone it would give the bare value
+    # with a single name it would give the bare value
     values = attrgetter(*names, "__class__")
 
     def same(self: Any, other: Any) -> Any:

@@ -94,7 +94,7 @@ class Text:
 
     value: str
     pieces: tuple[Piece, ...]
-    """In order, covering `value` without gap; an empty text has one piece of length 0, so it still stands somewhere."""
+    """In order, covering `value` without gap; an empty text has one piece of length 0, so it still has a place."""
 
     @classmethod
     def exact(cls, span: Span) -> Text:

@@ -1,4 +1,4 @@
-"""Suggestions for messages: names by how far they are apart, and text quoted at a readable length."""
+"""Suggestions for messages: names by edit distance, and text quoted at a readable length."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def either(names: Sequence[str]) -> str:
 
 def quote(text: str, limit: int = 40) -> str:
     """Quote a person's text, on one line and shortened."""
-    text = str(text)  # of what comes from the environment only the reference
+    text = str(text)  # for what comes from the environment only the reference
     flat = " ".join(text[: 4 * limit].split())
     return f"'{flat}'" if len(flat) <= limit and len(text) <= 4 * limit else f"'{flat[: limit - 3]}...'"
 
@@ -80,7 +80,7 @@ def _apart(word: str, known: str, within: float) -> float:
     longest = max(len(word), len(known), 1)
     is_part = min(len(word), len(known)) >= 4 and _is_part(word, known)
     if not is_part and abs(len(word) - len(known)) >= max(2, within * longest):
-        return 1.0  # too far without a look at the letters
+        return 1.0  # too far even without comparing the letters
     edits = distance(word, known)
     # in a name of two or three letters one slip is half of it, unless it is a swap
     if edits == 1 and longest <= 3 and min(len(word), len(known)) >= 1:

@@ -1,6 +1,6 @@
 """Bind a composed tree: its Recipe, and the place of each value.
 
-The binder decides whether a recipe has the right form; `json_schema.py` has better words for what it rejects. Reported
+The binder decides whether a recipe has the right form; `json_schema.py` words the errors for what it rejects. Reported
 here is what a schema cannot see: expressions, their limits, keys that a stage lacks with all that it inherits.
 """
 
@@ -42,7 +42,8 @@ class Bound:
     places: TreePlaces
     diagnostics: tuple[Diagnostic, ...]
     rejected: tuple[Diagnostic, ...]
-    """Why there is no recipe without diagnostics: what `json_schema.py` and `compose` report in better words."""
+    """Why there is no recipe although there are no diagnostics: what `json_schema.py` and `compose` report in better
+    words."""
 
 
 def bind(tree: MapNode) -> Bound:
@@ -61,7 +62,7 @@ def _effects(algorithm: MapNode) -> Callable[[Path], bool]:
 
 
 def _emptied(tree: MapNode) -> Iterator[Diagnostic]:
-    """Environments with nothing after their name: null leaves one out, and should be meant."""
+    """Environments with nothing after their name: null leaves one out, and should be written on purpose."""
     schedule = get_entry(tree, "schedule")
     stages = schedule.value.items if schedule and isinstance(schedule.value, ListNode) else ()
     for worlds in (get_entry(part, "environments") for part in (tree, *stages)):
@@ -86,15 +87,15 @@ class TreePlaces:
         """The recipe with every shorthand written out, where it could be read."""
 
     def key(self, *path: str | int) -> Span:
-        """The key, or the whole item of a list; of what nobody wrote, the nearest that somebody did."""
+        """The key, or the whole item of a list; for what nobody wrote, the nearest key that somebody did write."""
         return self._nearest(path)[0]
 
     def value(self, *path: str | int) -> Span:
-        """The value; of a section its key, for a map of many lines is no place."""
+        """The value; for a section its key, as a map of many lines is too large a place."""
         return self._nearest(path)[1]
 
     def written(self, *section: str | int) -> Iterator[str]:
-        """Names of the keys in a section that a person wrote; in a stage, those that stand there and not above it."""
+        """Names of the keys in a section that a person wrote; in a stage, those written there and not above it."""
         node = node_at(self.tree, section)
         above = node_at(self.tree, section[2:]) if section[:1] == ("schedule",) else None
         inherited = {entry.name: entry for entry in above.entries} if isinstance(above, MapNode) else {}
@@ -107,7 +108,7 @@ class TreePlaces:
     def _nearest(self, path: Path) -> tuple[Span, Span]:
         steps = list(self._steps(path))
         if len(steps) == len(path) and steps and not _is_written(steps[-1]):
-            path = (*path[: path.index("algorithm") + 1], "use")  # what a preset set stands where the preset is named
+            path = (*path[: path.index("algorithm") + 1], "use")  # a preset's values are where it is named
             steps = list(self._steps(path))
         start = self.tree.span.source.span(self.tree.span.start, self.tree.span.start)
         return next((step for step in reversed(steps) if _is_written(step)), (start, start))
@@ -137,7 +138,7 @@ def _is_written(step: tuple[Span, Span]) -> bool:
 
 
 class _Bad:
-    """In place of a value that could not be read; why has been said."""
+    """In place of a value that could not be read; the reason has been reported."""
 
 
 BAD = _Bad()
@@ -145,7 +146,7 @@ UNREPLACED = re.compile(r"(?<!\$)\$\{")
 
 
 class Seat(NamedTuple):
-    """Where a value stands, as far as its reader must know."""
+    """Where a value is, as far as its reader must know."""
 
     key: str | None = None
     in_stage: bool = False
@@ -185,7 +186,8 @@ class _Reader:
         return BAD
 
     def reject(self, node: Node, expected: str, code: str = "wrong-type") -> _Bad:
-        """What a schema sees as well; but text that reads `${` because it was escaped it takes for a reference."""
+        """Reject what a schema sees as well; but a schema takes text that reads `${` because it was escaped for a
+        reference."""
         report = Diagnostic(code=code, message=f"expected {expected}, got {describe_node(node)}", span=node.span)
         is_escaped = isinstance(node, ScalarNode) and "${" in node.text.value and not UNREPLACED.search(node.span.text)
         (self.diagnostics if is_escaped else self.rejected).append(report)
@@ -210,7 +212,7 @@ class _Reader:
         return BAD
 
     def calculated(self, node: ScalarNode, type_: reflect.Number) -> Any:
-        """An expression; one that has no names is the number that it comes to."""
+        """An expression; one without names becomes the number that it evaluates to."""
         before = len(self.diagnostics)
         if not self.is_sound(node, type_.scope or "constant", type_.want):
             self.diagnostics[before:] = [_with_range(each, node, type_) for each in self.diagnostics[before:]]
@@ -253,11 +255,11 @@ class _Reader:
             return self.secret(node)
         if type_.pattern and not re.fullmatch(type_.pattern.regex, node.value):
             return self.reject(node, type_.pattern.what, "bad-format")
-        # what is named is known by its name, in the run's folder too
+        # a named file is known by its name, in the run's folder too
         return node.value if type_.pattern is SLUG else _hidden(node, node.value)
 
     def secret(self, node: ScalarNode) -> Any:
-        """The reference itself: what it stands for is read when the run begins, and never kept."""
+        """The reference itself: its value is read when the run begins, and never kept."""
         reference = node.redacted if node.redacted is not None else node.text.value
         if re.search(r"\$\{env:[^{}]+\}", reference):
             return reference
@@ -352,7 +354,7 @@ READERS: Mapping[type, Callable[[_Reader, Node, Any, Seat], Any]] = {
 
 
 def _with_range(problem: Diagnostic, node: ScalarNode, type_: reflect.Number) -> Diagnostic:
-    """A mistake in what should be a number that stays, with all that it may be."""
+    """A mistake in what should be a fixed number, with all that is allowed there."""
     is_certain = problem.help is not None and re.match(r"write \d", problem.help)
     is_enough = is_certain and type_.bounds.at_most != 1 and not type_.whole
     if type_.scope is not None or not problem.code.startswith("expr-") or is_enough:
@@ -379,7 +381,7 @@ def _hidden(node: ScalarNode, value: str) -> str:
 
 
 def _free(node: Node) -> Any:
-    """Plain data; of text from the environment only the reference, for an option may well be a secret."""
+    """Plain data; of text from the environment only the reference, as an option may well be a secret."""
     if isinstance(node, MapNode):
         return {entry.name: _free(entry.value) for entry in node.entries}
     if isinstance(node, ListNode):

@@ -246,7 +246,7 @@ AGENT: tuple[Condition[Agent], ...] = (
 
 @frozen(kw_only=False)
 class StageEntry:
-    """A stage, and what is known of its environments."""
+    """A stage, and what is known about its environments."""
 
     s: Stage
     asks: bool
@@ -334,7 +334,7 @@ class EnvironmentEntry:
 
 
 ENVIRONMENT: tuple[Condition[EnvironmentEntry], ...] = (
-    # without an origin at all that is the mistake, and the others follow from it
+    # if there is no origin at all, that is the mistake, and the others follow from it
     Condition("dialect kind token", lambda w: w.e.url is not None or w.e.use is None, "there is no 'url'"),
     Condition("kind", lambda w: w.e.dialect is Dialect.AGENTGYM, "only 'dialect: agentgym' has kinds"),
     Condition("replicas", lambda w: w.e.url is None, "the server at 'url' is already running"),

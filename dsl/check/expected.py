@@ -1,6 +1,6 @@
 """Words for values of the wrong kind: what was expected, what was found, what to write instead.
 
-What came from the environment is shown as the reference that it came by, never as itself.
+A value from the environment is shown as its reference, never as itself.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WORDS = {
 
 
 def describe_types(branches: Iterable[Schema]) -> str:
-    """`a map or text`; expressions and references go without saying."""
+    """`a map or text`; expressions and references are not mentioned."""
     branches = list(branches)
     choices = [value for branch in branches for value in branch.get("enum", ())]
     names = list(dict.fromkeys(name for branch in branches for name in _names(branch)))
@@ -63,7 +63,7 @@ def scalar_text(node: Node) -> str:
 
 
 def describe_node(node: Node) -> str:
-    """What stands there, as a noun."""
+    """What is written there, as a noun."""
     if isinstance(node, MapNode):
         return "a map"
     if isinstance(node, ListNode):
@@ -81,7 +81,7 @@ class Mistyped:
 
     node: Node
     branches: tuple[Schema, ...]
-    """What would have been right."""
+    """What would have been valid."""
     key: str | None
     takes: Callable[[str], bool]
     """Whether a key of the map that is expected would take the value."""

@@ -1,4 +1,4 @@
-"""Names of other frameworks: what they are here, or what agym does instead.
+"""Names from other frameworks: what they are called here, or what agym does instead.
 
 The table is `key_aliases.yaml`, hundreds of names that trainers give their settings. It is read on the first mistake
 that could need it.
@@ -67,7 +67,7 @@ def _folded() -> Mapping[str, str]:
 
 
 def explain_kind(name: str) -> str | None:
-    """The same for names that are known by a part; the longest part decides."""
+    """The same for names that are recognised by a part; the longest part decides."""
     explained: Mapping[str, str] = load_aliases()["explained"]
     patterns = [each for each in explained if "*" in each and fnmatchcase(underscored(name), each)]
     return explained[max(patterns, key=len)] if patterns else None

@@ -1,10 +1,10 @@
 """Inheritance: defaults under a preset, the preset under the recipe, the recipe under each stage.
 
 Every shorthand is written out, `algorithm` has what its preset sets, and each stage has all that it inherits. Every
-node keeps the span where it was written; what a preset set stands in that preset.
+node keeps the span where it was written; for what a preset set, that is in the preset.
 
 A stage whose `use` differs from the recipe's begins with its own preset. Of the recipe's `algorithm` it then takes what
-a person wrote there, except `use` and what has no effect in the stage; what the recipe's own preset set stays behind.
+a person wrote there, except `use` and what has no effect in the stage; what the recipe's own preset set is not taken.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def expand_shorthands(node: Node, type_: Type) -> Node:
     return rewrite_children(node, type_, expand_shorthands)
 
 
-# a section that recipes share stays one they share
+# a section that recipes share stays shared
 @lru_cache(maxsize=1024)
 def _record(node: Node, type_: Record) -> Node:
     whole = open_shorthand(node, lambda _: type_.shorthand, ())
@@ -104,7 +104,7 @@ def _over(base: MapNode, over: MapNode | None) -> MapNode:
 def _with_algorithm(node: MapNode, algorithm: MapNode, inherited: Entry | None = None) -> MapNode:
     entry = get_entry(node, "algorithm")
     if entry is not None and not isinstance(entry.value, MapNode) and not takes_away(entry.value):
-        return node  # no algorithm at all, which is for the reader to say
+        return node  # no algorithm at all, which the reader reports
     entry = entry or inherited
     span = algorithm.span
     key = entry.key if entry else ScalarNode(value="algorithm", text=Text.made("algorithm", span), span=span)

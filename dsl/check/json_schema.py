@@ -1,7 +1,7 @@
 """Diagnostics of a tree against a JSON Schema: keys, kinds of values, limits.
 
-All mistakes at once, each at the token that holds it, in the words of a recipe. jsonschema finds them; the table
-HANDLERS says for each of its keywords how to report.
+All mistakes at once, each at the token that holds it, in terms of the recipe. jsonschema finds them; the table HANDLERS
+says for each of its keywords how to report.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .key_suggestions import KeyPattern, SchemaKeys
 __all__ = ["check_schema"]
 
 MOST = 100
-"""Mistakes reported of one recipe; a last one says that there are more."""
+"""Mistakes reported for one recipe; a last one says that there are more."""
 
 
 def check_schema(tree: Node, schema: Schema) -> tuple[Diagnostic, ...]:
@@ -65,9 +65,9 @@ class _Scene:
     misspelt: set[tuple[Path, str]] = field(default_factory=set)
     """Keys that were meant by an unknown one in the same map."""
     empty: dict[Path, Diagnostic] = field(default_factory=dict)
-    """Sections with nothing in them, until keys beside them turn out to belong there."""
+    """Empty sections, until keys next to them turn out to belong there."""
     unindented: set[Path] = field(default_factory=set)
-    """Sections whose keys stand beside them."""
+    """Sections whose keys are next to them, on the same level."""
 
     @cached_property
     def keys(self) -> SchemaKeys:
@@ -100,7 +100,7 @@ class _Scene:
         return entry.key.span if entry and _is_nothing(node) else node.span
 
     def explained(self) -> list[Diagnostic]:
-        """Reports of missing keys that are there, but misspelt, and of empty sections whose keys stand beside them."""
+        """Reports of missing keys that are there, but misspelt, and of empty sections whose keys are next to them."""
         missing = [report for key, report in self.missing.items() if key in self.misspelt]
         return missing + [report for path, report in self.empty.items() if path in self.unindented]
 
@@ -114,7 +114,7 @@ def _is_nothing(node: Node) -> bool:
 
 @cache
 def _validator() -> Any:
-    """Draft 7, except that of an `anyOf` only the branch that takes this kind of value has a say."""
+    """Draft 7, except that in an `anyOf` only the branch that takes this kind of value counts."""
     from jsonschema.validators import Draft7Validator, extend  # costs 60 ms, which `agym --help` should not pay
 
     made: Any = extend  # typed as Any, for its own types are not complete
@@ -149,7 +149,7 @@ def _is_null_here(branch: Schema, instance: Any) -> bool:
 
 
 def _own(branches: Iterable[Schema]) -> list[Schema]:
-    """Without the null that takes a key away and is no value of it."""
+    """Without the null that takes a key away and is not a value of it."""
     return [branch for branch in branches if "x-unsets" not in branch]
 
 
@@ -174,7 +174,7 @@ def _reports(scene: _Scene, errors: Iterable[Any]) -> Iterator[Diagnostic]:
     for error in errors:
         path = tuple(error.absolute_path)
         if path in mistyped:
-            continue  # of a value of the wrong kind nothing else is worth a word
+            continue  # for a value of the wrong kind nothing else is worth reporting
         if error.validator in ("type", "anyOf"):
             mistyped.add(path)
         yield from HANDLERS.get(error.validator, _other)(scene, error)
@@ -202,7 +202,7 @@ def _unknown_keys(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
             scene.misspelt.add((path, meant.key))
         where = scene.key_of(path)
         message = f"unknown key {quote(entry.name)}" + (f" in {quote(where)}" if where else "")
-        # what a misspelt section of ours holds is ours
+        # the keys in a misspelt section of ours are ours
         translated = _translated(scene, entry) if meant.key is None else None
         help_text = "; ".join(filter(None, (meant.help, translated)))
         yield Diagnostic(code="unknown-key", message=message, span=entry.key.span, help=help_text or None)
@@ -357,7 +357,7 @@ UNLISTED = frozenset({"v100", "p100", "t4", "a30", "a40", "a800", "h800", "h20",
 
 
 def _another_gpu(word: str, known: list[str]) -> str:
-    """With other digits in the same places it is another GPU, and no slip."""
+    """With other digits in the same places it is another GPU, not a slip."""
     letters = re.sub(r"\d", "0", fold_name(word))
     slips = [name for _, name in find_closest(word, known) if re.sub(r"\d", "0", fold_name(name)) != letters]
     slips += [name for name in known if fold_name(name) == fold_name(word)]

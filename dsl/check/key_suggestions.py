@@ -22,7 +22,7 @@ KeyPattern = tuple[str, ...]
 NAME = "NAME"
 DEEPEST = 12
 ANYWHERE = frozenset({"name", "type", "id", "kind", "value", "mode", "path", "url", "use", "options", "description"})
-"""Names that many things have: one of another section is not meant."""
+"""Names that many things have: a key of another section is not meant."""
 A_SLIP = 0.26
 """Up to here a name is taken for a slip of one in the same map rather than for the exact name of one elsewhere."""
 AS_NEAR = 0.02
@@ -89,7 +89,7 @@ class SchemaKeys:
     # --- what was meant --------------------------------------------------------------------------------------------
 
     def suggest(self, name: str, at: KeyPattern) -> Suggestion:
-        """What was meant by a name that is no key there: the surest reading of it first."""
+        """What was meant by a name that is not a key there: the surest reading of it first."""
         readings = (
             *(self._same, self._dotted, self._in_its_section, self._explained, self._meant_elsewhere),
             *(self._of_a_kind, self._varied),
@@ -261,7 +261,7 @@ class SchemaKeys:
 
 
 def _advise(explained: str | None) -> Suggestion | None:
-    """What agym does instead, and that the key is to go."""
+    """What agym does instead, and the advice to remove the key."""
     if explained is None:
         return None
     says_what = any(word in explained for word in ("remove", "write ", "leave", "did you mean"))

@@ -51,7 +51,7 @@ EMPTY = frozenset(
         "data",
     ]
 )
-"""Words that say too little."""
+"""Words that are too common to be telling."""
 ENOUGH = 0.5
 NEAR = 0.12
 

@@ -93,7 +93,7 @@ def find_keys_without_effect(recipe: Recipe, places: Places, catalog: Catalog) -
 
 
 MANY = 4
-"""Keys of one kind of learning, from which on its name is the mistake rather than they."""
+"""Number of keys of one kind of learning from which on its name is the mistake rather than the keys."""
 
 
 def _is_of_a_stage(path: Path) -> bool:
@@ -153,7 +153,8 @@ def list_keys_without_effect(recipe: Recipe, places: Places, catalog: Catalog) -
 
 
 def _asks_judge(stage: Stage, catalog: Catalog) -> bool:
-    """Whether an environment may ask a judge; nothing is known of one behind an address, nor of a folder not read."""
+    """Whether an environment may ask a judge; nothing is known about one behind an address, nor about a folder that was
+    not read."""
     for environment in stage.environments.values():
         info = catalog.environments.get(environment.use or "")
         hidden = environment.url is not None or (info is None and is_folder(environment.use or ""))

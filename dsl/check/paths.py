@@ -1,7 +1,8 @@
-"""Files and folders that a recipe names: the folders that their paths count from.
+"""Files and folders that a recipe names: the folders that their paths are relative to.
 
-A compiled recipe counts every path from its own folder, so that its plan is the same on every machine; a plan that is
-run has them joined to that folder, so that it runs from anywhere. Ids of the hub and absolute paths stay as they are.
+In a compiled recipe every path is relative to its own folder, so that its plan is the same on every machine; in a plan
+that is run they are joined to that folder, so that it runs from anywhere. Ids of the hub and absolute paths stay as
+they are.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from .spans import join_path
 __all__ = ["PathOptions", "anchor_paths", "list_paths", "list_references", "mark_option_paths", "rebase_paths"]
 
 Prefix = Callable[[Source], str]
-"""The way from the folder of the recipe to that of another source; empty where they are the same."""
+"""The path from the folder of the recipe to that of another source; empty if they are the same."""
 PathOptions = Callable[[str, Source], Collection[str]]
 """Names of an environment's options that are paths, however they are written; it is named in that source."""
 _EXPLICIT = ("./", "../")
@@ -84,7 +85,7 @@ def _marked(value: Node) -> Node:
 
 
 def rebase_paths(tree: MapNode, prefix: Prefix) -> MapNode:
-    """A recipe with all its paths counted from its own folder; what needs no change is shared."""
+    """A recipe with all its paths relative to its own folder; what needs no change is shared."""
     made = _rebased(tree, record(Recipe), prefix)
     return made if isinstance(made, MapNode) else tree
 
@@ -147,7 +148,7 @@ def _references(value: Any, type_: Type, at: Path) -> Iterator[tuple[Path, str, 
 
 
 def list_paths(plan: Plan) -> Sequence[tuple[str, str]]:
-    """Every file or folder that a plan names, with its key; what may be an id of the hub is none."""
+    """Every file or folder that a plan names, with its key; what may be an id of the hub does not count."""
     found: list[tuple[str, str]] = []
 
     def note(at: Path, value: str, refers: Refers) -> str:
@@ -205,5 +206,5 @@ def _names_files(type_: Type) -> bool:
 
 
 def _counts(value: str, refers: Refers) -> bool:
-    """Whether a path counts from a folder at all."""
+    """Whether a path is relative to a folder at all."""
     return value.startswith(".") if refers.hub else bool(value.strip()) and not value.startswith(("/", "~"))

@@ -1,6 +1,6 @@
 """Places of the keys and values of a bound recipe in its text, as rules ask for them.
 
-A path that was not written itself stands where its nearest written ancestor does.
+A path that was not written itself is placed at its nearest written ancestor.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Places(Protocol):
     def value(self, *path: str | int) -> Span: ...
 
     def written(self, *section: str | int) -> Iterable[str]:
-        """Names of the keys in a section that a person gave a value; in a stage, those that stand there and not above
+        """Names of the keys in a section that a person gave a value; in a stage, those written there and not above
         it."""
         ...
 

@@ -110,7 +110,7 @@ def _make_variants(
 
 
 def _make_interpolator(tree: MapNode, environ: Mapping[str, str]) -> Interpolator:
-    # of a misspelt `vars` it is enough to hear once
+    # a misspelt `vars` need only be reported once
     maps = (entry for entry in tree.entries if isinstance(entry.value, MapNode))
     slips = (entry for entry in maps if entry.name.isidentifier() and find_closest(entry.name, ["vars"]))
     entry = get_entry(tree, "vars") or next(slips, None)

@@ -28,7 +28,7 @@ TOKEN = re.compile(r"\$\$\{|\$\{(?P<inner>[^{}]*)\}|\$\{")
 ENV = re.compile(r"env:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::(?P<kind>[-?])(?P<rest>.*))?", re.DOTALL)
 NOT_ENV = re.compile(r"(?:oc\.)?env[.:]\s*(\w+)|([A-Z_][A-Z0-9_]*)")
 MAX_NESTING = MAX_DEPTH + 32
-"""Levels of values and references within each other, far from where Python would stop."""
+"""Nesting of values and references, far below Python's own limit."""
 
 
 def escape(text: str) -> str:
@@ -69,7 +69,7 @@ class Interpolator:
         self.diagnostics: list[Diagnostic] = []
         self.measure = Measure()
         self._done: dict[int, tuple[Node, Node]] = {}
-        """By identity: the node, held so that its identity stays its own, and what became of it."""
+        """By identity: the node, held so that its identity is not reused, and its result."""
         self._open: dict[int, tuple[str, Span]] = {}
         """The variables that are being worked out, with the reference that led to each."""
         self._depth = 0

@@ -37,7 +37,7 @@ class Layers:
 
 
 def list_changes(tree: Node, below: Node, path: Path = ()) -> Iterator[tuple[Path, Span]]:
-    """The values that were laid over `below`, each with its place; those that a recipe cannot lack left out."""
+    """The values that were laid over `below`, each with its place; except those that a recipe must have."""
     if isinstance(tree, MapNode):
         for entry in tree.entries:
             old = get_entry(below, entry.name)
@@ -76,7 +76,7 @@ def revert(tree: MapNode, below: MapNode | None, paths: Sequence[Path]) -> MapNo
 
 
 def _drop_path(node: Node, path: Path) -> Node:
-    """A tree without the entry at a path; of a value written in short, without all that it stands for."""
+    """A tree without the entry at a path; for a shorthand value, without all that it stands for."""
     inner = node_at(node, path[:1])
     if inner is None:
         return node

@@ -78,7 +78,7 @@ class Library(Protocol):
         ...
 
     def find(self, path: str, base: Source) -> FileKind | None:
-        """What is at a path that a recipe names, counted from the folder of `base`; None if nothing is."""
+        """What is at a path that a recipe names, relative to the folder of `base`; None if nothing is."""
         ...
 
     def folder(self, source: Source) -> str:

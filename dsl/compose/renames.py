@@ -1,4 +1,4 @@
-"""Keys that an earlier version knew by another name: read under today's, with a warning that says so."""
+"""Keys that an earlier version knew by another name: read under the current one, with a warning that says so."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["rename_keys"]
 
 
 def rename_keys(tree: MapNode) -> tuple[MapNode, tuple[Diagnostic, ...]]:
-    """Replace old keys by today's, with a diagnostic for each; return the same tree if there are none."""
+    """Replace old keys by the current ones, with a diagnostic for each; return the same tree if there are none."""
     found: list[Diagnostic] = []
     tree = _in_sections(tree, found)
     schedule = get_entry(tree, "schedule")

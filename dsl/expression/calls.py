@@ -65,7 +65,7 @@ def _at_name(node: Call) -> Place:
 
 
 def _unknown(checker: Checker, node: Call, narrow: _Narrow) -> Shape:
-    # what it is given means nothing as long as nobody knows what it does
+    # the arguments of an unknown function cannot be checked
     if node.function in checker.scope.facts:
         message = f"'{node.function}' is a name, not a function"
         return checker.say("expr-call", message, _at_name(node), f"write {node.function} without parentheses")

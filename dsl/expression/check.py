@@ -54,7 +54,7 @@ def scope_of(name: str) -> Scope:
 
 @lru_cache(maxsize=4096)
 def infer(text: str, scope: str, want: ExprType | None) -> tuple[Shape, tuple[ExprProblem, ...]]:
-    """What a text is worth in a scope, and everything that is wrong with it."""
+    """The shape of a text in a scope, and everything that is wrong with it."""
     tree = parse_expression(text)
     if isinstance(tree, ExprProblem):
         return POISON, _in_better_words(text, scope_of(scope), [tree])
@@ -92,7 +92,7 @@ class Checker:
         self._limits[id(node)] = shape.limits
         return shape
 
-    # --- what is said ---
+    # --- what is reported ---
 
     def say(self, code: str, message: str, at: ExprNode | Place, help_text: str | None = None) -> Shape:
         self.problems.append(ExprProblem(code=code, message=message, start=at.start, end=at.end, help=help_text))
@@ -109,7 +109,7 @@ class Checker:
         return text if len(text) <= limit else None
 
     def doubt(self, node: ExprNode, message: str, help_text: str | None = None) -> ExprProblem:
-        """Said only if it is a number that matters, and nothing around it says what to do then."""
+        """Reported only if it is a number that matters, and nothing around it says what to do then."""
         default = f"write default({self.short(node) or '...'}, x), where x is the value to use instead"
         return ExprProblem(
             code="expr-value", message=message, start=node.start, end=node.end, help=(help_text or "") + default
@@ -290,7 +290,7 @@ class Checker:
         return Shape(ExprType.BOOLEAN, doubt=first_doubt(*shapes), constant=constant)
 
     def _decide(self, node: nodes.Compare, shapes: list[Shape], narrow: Narrow) -> bool | None:
-        """What a comparison comes to by what is known of its names from those before it."""
+        """The result of a comparison, by what the comparisons before it say about its names."""
         found: list[bool | None] = []
         for (left, right), operator, (a, b) in zip(
             pairwise(node.operands), node.operators, pairwise(shapes), strict=True
@@ -337,7 +337,7 @@ class Checker:
         return True
 
     def _require_possible(self, name: ExprNode, value: ExprNode) -> None:
-        """A text that a name can never be is a slip."""
+        """A text that a name can never equal is a slip."""
         fact = self.scope.facts.get(name.name) if isinstance(name, NameNode) else None
         text = value.value if isinstance(value, Literal) else None
         if fact and fact.values and isinstance(text, str) and text not in fact.values:
@@ -363,7 +363,7 @@ class Checker:
         )
 
     def _warn_of_constant(self, node: ExprNode, constant: bool) -> None:
-        """Of an `until` its own rule says so, of what has no names nobody need be told."""
+        """For an `until` its own rule says so; for what has no names no report is needed."""
         named = any(isinstance(each, NameNode) for each in walk_nodes(node))
         if self.problems or self.scope is SCOPES["until"] or not named:
             return
@@ -405,7 +405,7 @@ class Checker:
         return then if condition.constant else otherwise
 
     def joined(self, node: ExprNode, a: Shape, b: Shape, doubt: ExprProblem | None) -> Shape:
-        """What is one or the other."""
+        """The shape of what is one or the other."""
         if a.type is None or b.type is None:
             return POISON
         if not a.is_like(b):

@@ -1,7 +1,7 @@
 """Evaluation: a tree becomes a function of facts, made once and called at every step or episode.
 
-NaN stands for a number that is not known. Logic has three values: what does not decide is unknown only if nothing else
-decides.
+NaN stands for a number that is not known. Logic has three values: an unknown part makes the whole unknown only if no
+other part decides it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Functions and operators of expressions: what they compute, and the limits of the result.
 
-Of doubles they give a finite double, true or false, or NaN for "not known". Nothing here raises, and nothing takes
+From doubles they compute a finite double, true or false, or NaN for "not known". Nothing here raises, and nothing takes
 longer for a larger number. Three kinds: plain functions of numbers, windows over a metric, schedules over steps.
 """
 
@@ -284,7 +284,7 @@ class Schedule:
 
 
 def _share(count: float, start: float, end: float) -> float:
-    """How much of the way from start to end is gone, between 0 and 1."""
+    """The fraction of the way from start to end, between 0 and 1."""
     return min(max((count - start) / (end - start), 0.0), 1.0)
 
 

@@ -48,7 +48,7 @@ def first_doubt(*shapes: Shape) -> ExprProblem | None:
 
 
 def drop_overflow(limits: Interval) -> Interval:
-    """Limits that overflow has made meaningless say nothing."""
+    """Drop limits that overflow has made meaningless."""
     low, high = limits
     return limits if low <= high and low < math.inf and high > -math.inf else EVERYTHING
 

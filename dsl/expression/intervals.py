@@ -1,6 +1,6 @@
 """Interval arithmetic: limits of an operator's result, and of names where a condition holds.
 
-The limits hold every value that can come out; they may be wider than need be, never narrower.
+The limits contain every possible result; they may be wider than necessary, never narrower.
 """
 
 from __future__ import annotations

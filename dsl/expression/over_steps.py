@@ -49,7 +49,7 @@ class _Line(NamedTuple):
 
 
 def _facts_at(start: StageStart, step: float) -> MappingFacts:
-    """Facts of a moment of which nothing but the step is known."""
+    """Facts at a moment of which only the step is known."""
     total = None if start.total_step is None else start.total_step + step
     values = {"step": step, "total_step": total, "stage": start.stage or None, "stage_index": start.stage_index}
     return MappingFacts("until", values)
@@ -67,7 +67,7 @@ def collect_used_names(tree: ExprNode) -> frozenset[str]:
 
 
 def tabulate_changes(tree: ExprNode, steps: int, start: StageStart) -> tuple[tuple[int, Value], ...] | None:
-    """(step, value) wherever the value is another than at the step before; None if more than steps decide it."""
+    """(step, value) wherever the value differs from the step before; None if more than steps decide it."""
     names = collect_used_names(tree)
     if steps > _reach(tree, MAX_TABLE) or not _is_timed(tree, start):
         return None
@@ -156,7 +156,7 @@ def _union(parts: Iterable[set[int] | None]) -> set[int] | None:
 
 
 def _crossing(a: _Line | None, b: _Line | None) -> set[int] | None:
-    """Whole steps around the one at which two lines cross; one more on each side, for what rounding does."""
+    """Whole steps around the one at which two lines cross; one more on each side, to allow for rounding."""
     if a is None or b is None:
         return None
     if a.slope == b.slope:

@@ -148,7 +148,7 @@ def _accepted(states: list[int]) -> frozenset[str]:
 
 
 def _accepts(states: list[int], terminal: str) -> bool:
-    """Whether the terminal could stand here: a state's row alone says so too often, because its reductions may fail."""
+    """Whether the terminal is possible here: a state's row alone says so too often, because its reductions may fail."""
     tables, stack = _tables(), list(states)
     while (action := tables.states[stack[-1]].get(terminal)) is not None and action < 0:
         origin, length, _ = tables.rules[~action]

@@ -42,7 +42,7 @@ def _syntax(message: str, start: int, end: int, help_text: str | None = None) ->
 
 
 def bad_character(text: str, at: int, before: Sequence[Token]) -> ExprProblem:
-    """What stands at `at`, where no word of the language begins."""
+    """What is at `at`, where no word of the language begins."""
     if text[at] in "'\"":
         return _syntax(f"the quote {text[at]} is never closed", at, at + 1, f"close it with {text[at]}")
     if text[at].isdigit() or re.match(r"\.[0-9]", text[at : at + 2]):
@@ -244,7 +244,7 @@ class _Stop:
 
 
 def unexpected(text: str, tokens: Sequence[Token], index: int, accepted: frozenset[str]) -> ExprProblem:
-    """Why the token at `index` (the end, if there is none) cannot stand there."""
+    """Why the token at `index` (the end, if there is none) cannot be there."""
     stop = _Stop(text, tokens, index, accepted)
     explanations = _AT_END if stop.at_end else _IN_PLACE
     return next(problem for explain in explanations if (problem := explain(stop)) is not None)
@@ -288,7 +288,7 @@ def _closes_nothing(stop: _Stop) -> ExprProblem | None:
 
 
 def _word(stop: _Stop) -> ExprProblem | None:
-    """A word of another language, here or just before."""
+    """A word from another language, here or just before."""
     for token in (stop.token, stop.before):
         if token is not None and token.type == "NAME" and token.text in _FOREIGN["words"]:
             message, help_text = _FOREIGN["words"][token.text]

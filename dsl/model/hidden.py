@@ -1,4 +1,4 @@
-"""Text from the environment: itself to who compares, joins or opens it, its reference to who shows or writes it."""
+"""Text from the environment: itself when compared, joined or opened, its reference when shown or written."""
 
 from __future__ import annotations
 

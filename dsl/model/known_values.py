@@ -36,7 +36,7 @@ class StageSpan:
 
     start: StageStart
     steps: int | None
-    """The most that it can take; None without a bound."""
+    """The most steps that it can take; None without a bound."""
 
 
 def constant_value(value: NumberOrExpr) -> float | None:

@@ -1,6 +1,6 @@
 """What a step of each stage costs, and what the estimate of memory depends on.
 
-`rules` refuses by these figures what `lower` would write into the plan.
+`rules` checks a recipe by the same figures that `lower` writes into the plan.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _per_turn(stage: Stage) -> int:
     memory, plan = stage.agent.memory, stage.agent.planning.tokens if stage.agent.planning else 0
     plan += memory.tokens if memory.kind is MemoryKind.SUMMARY else 0
     highest = bound_value(stage.agent.tokens_per_turn)[1]
-    # an expression without an upper limit is held by the context all the same
+    # the context also bounds an expression without an upper limit
     return plan + (int(highest) if math.isfinite(highest) else stage.agent.context_tokens)
 
 
@@ -224,7 +224,7 @@ def make_sizing(recipe: Recipe, shape: ModelShape) -> Sizing:
 
 
 def _critic_shape(recipe: Recipe, shape: ModelShape) -> ModelShape | None:
-    """Sizes of the first stage's critic that there is; the policy's where its own are not known."""
+    """Sizes of the critic in the first stage that has one; the policy's where its own are not known."""
     for stage in recipe.schedule:
         if has_critic(stage.algorithm):
             known_critic = find_published(stage.algorithm.critic.path)

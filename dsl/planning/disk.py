@@ -1,4 +1,4 @@
-"""How much space a run folder takes at its fullest, in bytes. docs/memory.md has the formulas.
+"""How much space a run folder takes at its largest, in bytes. docs/memory.md has the formulas.
 
 Episodes are the most there can be; the rest is what is written.
 """
@@ -32,7 +32,7 @@ def estimate_disk(
     if any(has_critic(stage.algorithm) for stage in recipe.schedule):
         trained += adapter_parameters(shape, lora) if lora else critic_parameters(shape)
     saves, state = _saves(recipe, budgets), trained * _STATE_BYTES
-    # the newest is whole before an older one goes
+    # the newest is complete before an older one is deleted
     more = (recipe.checkpoint.best is not None) + plays_earlier(recipe, catalog)
     kept = min(saves, recipe.checkpoint.keep + more + 1)
     models = min(saves, kept + recipe.checkpoint.keep_exports) if recipe.checkpoint.export else 0

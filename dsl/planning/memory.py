@@ -34,11 +34,11 @@ LOGIT_ELEMENTS = 1 << 25
 LOGIT_COPIES = 7
 """Logits, their log-softmax, probabilities and gradients, in fp32."""
 BUCKET_ELEMENTS = 500_000_000
-"""Elements of the learner's bucket of gradients, which is there twice while ranks exchange it."""
+"""Elements of the learner's bucket of gradients, which is held twice while ranks exchange it."""
 LIVE_ELEMENTS = 1_000_000_000
 """Weights that stage 3 keeps gathered at most, as they are soon needed again."""
 PREFETCH_ELEMENTS = 50_000_000
-"""Weights that stage 3 gathers ahead; they are there twice while they arrive."""
+"""Weights that stage 3 gathers ahead; they are held twice while they arrive."""
 STEP_ELEMENTS = 1_000_000_000
 """Elements that stage 3 updates at a time."""
 ENGINE_BATCH_TOKENS = 8192
@@ -64,7 +64,7 @@ USABLE_BYTES: Mapping[Gpu, int] = {
     Gpu.H200: 139 * _GIB,
     Gpu.B200: 178 * _GIB,
 }
-"""Memory of each GPU that a program can use, which is a little less than what is printed on it."""
+"""Memory of each GPU that a program can use, which is a little less than its nominal size."""
 
 
 @frozen
@@ -350,7 +350,7 @@ def _offloaded(sizing: Sizing, trained: int) -> list[MemoryItem]:
 
 
 def _optimizer_bytes(sizing: Sizing) -> int:
-    """Two moments in fp32, and a master copy but at stage 0, where fp32 weights are their own."""
+    """Two moments in fp32, and a master copy except at stage 0, where fp32 weights are their own master."""
     return 8 if sizing.zero == 0 else 12
 
 
@@ -441,7 +441,7 @@ def _host_cache(sizing: Sizing) -> int:
 
 
 def _gpu_cache(sizing: Sizing, taken: int, neighbours: Iterable[MemoryUse]) -> int:
-    """All that is left of the engine's share; never less than one episode needs, so that a lack shows."""
+    """All that is left of the engine's share; never less than one episode needs, so that a shortage shows."""
     limit = engine_limit(sizing, neighbours)
     least = one_episode_cache(sizing)
     return least if limit is None else max(least, limit - taken)

@@ -81,7 +81,7 @@ def _sampling(context: _Context) -> list[Op]:
         episodes = _add(ops, "judge", OpKind.JUDGE, None, (episodes,), PortType.EPISODES)
     if context.stage.algorithm.filter.resample:
         _add(ops, "resample", OpKind.RESAMPLE, Role.ROLLOUT, (episodes, sync), PortType.EPISODES)
-    # only reinforcement corrects for weights that were older
+    # only reinforcement learning corrects for older weights
     return [replace(op, ahead=kind_of(context.stage.algorithm) is Kind.RL) for op in ops]
 
 
@@ -129,7 +129,8 @@ def _rl(context: _Context) -> list[Op]:
 
 
 def _needs_old_logprobs(context: _Context) -> bool:
-    """In fp32 on fresh samples the sampler's log-probs are the learner's own to 1e-5: a second forward buys nothing."""
+    """In fp32 on fresh samples the sampler's log-probs equal the learner's to 1e-5: a second forward pass gains
+    nothing."""
     dtype, hardware = context.model.dtype, context.hardware
     exact = dtype is DType.FP32 or (dtype is DType.AUTO and hardware.gpus_per_node == 0)
     corrects = context.stage.algorithm.importance.correction is not Correction.NONE

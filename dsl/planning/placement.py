@@ -23,7 +23,7 @@ ON_LEARNERS = (Role.LEARNER, Role.CRITIC, Role.REFERENCE)
 
 @frozen
 class Counts:
-    """How many processes learn and how many sample; where they run in one process, one of each."""
+    """How many processes train and how many sample; where they run in one process, one of each."""
 
     learners: int
     learners_per_node: int
@@ -32,7 +32,7 @@ class Counts:
 
 
 def choose_launcher(hardware: Hardware) -> Launcher:
-    """What `auto` comes to: Ray from two GPUs, two machines or two workers of a kind on."""
+    """What `auto` chooses: Ray from two GPUs, two machines or two workers of a kind on."""
     if hardware.launcher is not Launcher.AUTO:
         return hardware.launcher
     many = hardware.nodes * (hardware.gpus_per_node or hardware.workers_per_node) > 1
@@ -40,7 +40,7 @@ def choose_launcher(hardware: Hardware) -> Launcher:
 
 
 def split_gpus(hardware: Hardware) -> tuple[int, int]:
-    """GPUs that learn and GPUs that sample under `layout: split`; what one does not name the other leaves."""
+    """GPUs that learn and GPUs that sample under `layout: split`; a number that is not set is what the other leaves."""
     total = hardware.nodes * hardware.gpus_per_node
     learning, sampling = hardware.train.gpus, hardware.rollout.gpus
     if learning is None and sampling is None:

@@ -1,4 +1,5 @@
-"""How fast a GPU computes, reads its memory and sends: its maker's figures, and how much of them is assumed to be had.
+"""How fast a GPU computes, reads its memory and sends: its maker's figures, and the share of them assumed to be
+reached.
 
 Estimates only: docs/memory.md says what they leave out.
 """
@@ -43,7 +44,7 @@ SPEEDS: Mapping[Gpu, Speed] = {
 
 @frozen
 class Assumed:
-    """Shares of a peak that are taken to be reached, and what no data sheet tells."""
+    """Shares of a peak that are assumed to be reached, and values that no data sheet gives."""
 
     learning: float = 0.35
     """Of the operations, while learning (MFU)."""

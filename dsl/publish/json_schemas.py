@@ -1,7 +1,7 @@
 """The JSON Schemas of recipes and plans, made from the dataclasses and the strings under their fields.
 
 Two rules make their errors exact and editors quiet: the alternatives of an `anyOf` take different kinds of values, so
-that the one a person meant is known by what they wrote; and where text is not welcome, text with `${...}` is, because
+that the one a person meant is known by what they wrote; and where text is not allowed, text with `${...}` is, because
 an editor sees a recipe before such references are replaced.
 """
 
@@ -102,7 +102,7 @@ def _as_text(schema: SchemaDict) -> str:
 
 
 class SchemaWriter:
-    """Schemas by the types of values: every key is there, and nothing has a second spelling."""
+    """Schemas by the types of values: every key is present, and nothing has a second spelling."""
 
     def definitions(self, root: Record) -> dict[str, SchemaDict]:
         return {each.cls.__name__: self.definition(each) for each in records(root) if each is not root}
@@ -219,7 +219,7 @@ class RecipeSchemaWriter(SchemaWriter):
             "additionalProperties": False,
         }
         required = [field.name for field in each.fields.values() if field.required]
-        if required and each in _listed():  # a list is never merged, so what its items need must stand in them
+        if required and each in _listed():  # a list is never merged, so what its items need must be written in them
             made["required"] = required
         return made | {"properties": self.properties(each)}
 

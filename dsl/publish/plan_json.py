@@ -48,7 +48,7 @@ def _leaf(value: Any, type_: Type) -> Any:
 
 
 def encode(value: Any, type_: Type, leaf: Callable[[Any, Type], Any]) -> Any:
-    """Plain data of a value, whose parts without parts are encoded by `leaf`."""
+    """Plain data of a value, whose leaves are encoded by `leaf`."""
     if value is None:
         return None
     match type_:

@@ -65,7 +65,7 @@ def _lines(keys: SchemaKeys, at: KeyPattern) -> Iterator[str]:
 
 
 def explain_key(key: str, schema: Schema) -> Iterator[str]:
-    """The same of any key with a schema, but for the keys below it."""
+    """The same for any key with a schema, without the keys below it."""
     yield key
     yield f"  {_meaning(schema)}"
     facts = {"type": _type(schema), "default": _default(schema), "example": _examples(schema)}

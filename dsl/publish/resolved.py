@@ -1,7 +1,7 @@
 """Recipes as plain data that can be written as a recipe again and mean the same.
 
 The recipe itself is given whole, each stage only as far as it differs from what it inherits. Secrets are given as the
-`${env:NAME}` that they are read from, which is all that a Recipe knows of them.
+`${env:NAME}` that they are read from, which is all that a Recipe knows about them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _leaf(value: Any, type_: Type) -> Any:
 
 
 def to_brief(value: Any, field: Field) -> Any:
-    """A value of a field as a person would write it in short: nothing that is a default anyway."""
+    """A value of a field as a person would write it in short: without defaults."""
     if value is None or not isinstance(field.type, Record):
         return to_plain(value, field.type)
     parts = {

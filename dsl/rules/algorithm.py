@@ -55,7 +55,7 @@ def updates_divide_a_step(case: Case) -> Iterator[Diagnostic]:
 
 
 def updates_share_a_step(case: Case) -> Iterator[Diagnostic]:
-    """A preset's number of updates gives way to the size of a step; a person's does not."""
+    """A preset's number of updates adapts to the size of a step; a person's does not."""
     for path, algorithm in _algorithms(case, Kind.RL):
         updates, step = algorithm.updates_per_pass, algorithm.groups_per_step
         written = any("updates_per_pass" in case.places.written(*base) for base in (path, ("algorithm",)))

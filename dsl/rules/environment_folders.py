@@ -1,4 +1,4 @@
-"""Environments in folders: `use: ./my_env` is checked against the `env.json` in it; its code is never looked at."""
+"""Environments in folders: `use: ./my_env` is checked against the `env.json` in it; its code is never read."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def _described(folder: str, data: Any, span: Span) -> _Look:
         info = make_info(data)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         return _Look(wrong=(_refused(span, f"it does not describe an environment: {error!r}"),))
-    # by its path it is found again; what is true only of our own is left out
+    # it is found again by its path; what applies only to our own is left out
     return _Look(info=replace(info, name=folder, extra=None, light=False))
 
 

@@ -1,6 +1,6 @@
 """Files, folders and models that a recipe names: that they are there, and that what names them can be a path.
 
-What is on the disk is asked of the Library, by a path that counts from the recipe's folder.
+The Library says what is on the disk, by a path relative to the recipe's folder.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ _FOLDER = ("model", "lora", "path")
 
 
 def find_wrong_paths(recipe: Recipe, places: TreePlaces, find: Find) -> Iterator[Diagnostic]:
-    """Report each path that is none, and each that leads nowhere; a stage inherits most of them, and each is once."""
+    """Report each text that is not a path, and each path that leads nowhere; a stage inherits most of them, and each is
+    reported once."""
     done: set[Span] = set()
     for path, value, refers in list_references(recipe):
         span = places.value(*path)
         node = node_at(places.tree, path)
-        # of what an environment's folder must hold more is said elsewhere
+        # what an environment's folder must contain is checked elsewhere
         if span in done or node is None or "${" in value or path[-1] == "use":
             continue
         done.add(span)
@@ -91,7 +92,7 @@ def _missing(value: str, text: str, path: Path, find: Find) -> tuple[str, str, s
 
 
 def _elsewhere(value: str, text: str, find: Find) -> tuple[str, str, str | None] | None:
-    """What is wrong with a folder, or with what can be no id of the hub."""
+    """What is wrong with a folder, or with what cannot be an id of the hub."""
     kind = find(value) if is_folder(value) else None
     if kind is FileKind.FOLDER:
         return None

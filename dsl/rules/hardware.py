@@ -21,7 +21,8 @@ __all__ = ["HARDWARE_RULES"]
 
 
 def engines_fit_the_machines(case: Case) -> Iterator[Diagnostic]:
-    """Check that an engine's GPUs are on one node and share the model's heads: one report, with what would do."""
+    """Check that an engine's GPUs are on one node and share the model's heads: one report, with values that would
+    work."""
     hardware = case.recipe.hardware
     if _split_fault(case):
         return
@@ -34,7 +35,7 @@ def engines_fit_the_machines(case: Case) -> Iterator[Diagnostic]:
 
 
 def _engine_fault(case: Case, share: int) -> tuple[str, str] | None:
-    """Why engines of so many GPUs would not do: a code and a message."""
+    """Why engines of so many GPUs would not work: a code and a message."""
     hardware, shape = case.recipe.hardware, case.shape
     parts = "GPUs" if hardware.gpus_per_node else "processes"
     if 0 < hardware.gpus_per_node < share:
@@ -227,7 +228,8 @@ def _out_of_memory(case: Case, role: Role, peak: int, capacity: int, uses: Itera
 
 
 def _ways_to_fit(case: Case) -> str:
-    """The cheapest settings with which everything fits: two that do alone, else the fewest that do together."""
+    """The cheapest settings with which everything fits: two that suffice alone, else the fewest that suffice
+    together."""
     ways = [way for way in _savings(case.recipe) if _is_possible(replace(case, recipe=way[1](case.recipe)))]
     alone: dict[str, str] = {}
     for words, change in ways:
@@ -252,7 +254,7 @@ Change = Callable[[Recipe], Recipe]
 
 
 def _savings(recipe: Recipe) -> Iterator[tuple[str, Change]]:
-    """What takes less memory: how it is written and what it makes of a recipe, the cheapest first."""
+    """Settings that take less memory: how each is written and how it changes a recipe, the cheapest first."""
     hardware, train = recipe.hardware, recipe.hardware.train
     longest = longest_sequence(recipe.schedule)
     if longest < most_row_tokens(recipe.schedule, hardware):

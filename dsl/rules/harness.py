@@ -1,4 +1,4 @@
-"""Rules about agents written elsewhere: one origin, a name that is registered, and stages that can be played by one."""
+"""Rules about agents written elsewhere: one origin, a registered name, and stages that they can play."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ LAYERS = Lora().targets
 """Linear layers of the architectures whose sizes are known."""
 
 HEADS_ON_A_CPU = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
-"""Widths that the sampling engine's attention is made for there; with another it fails at its first forward pass."""
+"""Widths that the sampling engine's attention supports there; with another it fails at its first forward pass."""
 
 
 def model_has_one_origin(case: Case) -> Iterator[Diagnostic]:
@@ -41,7 +41,7 @@ def heads_divide(case: Case) -> Iterator[Diagnostic]:
             case, "heads", f"{init.heads} heads do not divide 'hidden' ({init.hidden})", _divisors(init.hidden, "heads")
         )
     elif (init.hidden // init.heads) % 2:
-        # rotary embeddings turn the numbers of a head in pairs
+        # rotary embeddings rotate the numbers of a head in pairs
         message = f"the head size must be even, but {init.hidden} / {init.heads} is {init.hidden // init.heads}"
         yield _not_divisible(case, "heads", message, "write fewer heads, or a larger 'hidden'")
     kv_heads = init.kv_heads or init.heads
@@ -129,7 +129,7 @@ def precision_fits(case: Case) -> Iterator[Diagnostic]:
         message = "fp16 is too narrow to learn in: most gradients of a large update are rounded to 0"
         hint = "write 'bf16' or 'fp32'; 'fp16' suits a recipe that only evaluates"
         yield case.error("conflict", message, ("model", "dtype"), hint=hint)
-    # the learner's engine steps an empty optimiser once at its start there, and the first update comes out too small
+    # the learner's engine steps an empty optimiser once at its start there, and the first update is too small
     elif width(model.dtype, on_gpus) == 2 and hardware.train.zero == 0:
         message = "ZeRO stage 0 gets the first update wrong in half precision: expected stage 1 or higher"
         hint = "write 'zero: 1', or 'dtype: fp32' for the model"

@@ -120,7 +120,7 @@ class Measure:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Node, int, int]] = {}
-        """By identity; the node is held so that no other takes its identity."""
+        """By identity; the node is held so that its identity is not reused."""
 
     def of(self, node: Node) -> tuple[int, int]:
         """Size and depth of a node."""

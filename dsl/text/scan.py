@@ -1,6 +1,6 @@
 """Text scanning around an offset: lines, matching brackets, where a value starts and ends.
 
-Of YAML it knows only that quoted text and comments do not count.
+All it knows about YAML is that quoted text and comments do not count.
 """
 
 from __future__ import annotations

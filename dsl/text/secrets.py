@@ -1,7 +1,7 @@
 """Secrets that are written into a recipe, found by their shape or by the name of their key.
 
-Each text is first searched for what a shape has in it, which costs little; an expression is compiled only for a text
-that has it.
+Each text is first searched for a literal part of each shape, which costs little; an expression is compiled only for a
+text that contains it.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _SHAPES = (
         ),
     ),
 )
-"""What it is, what it has in it, one of several, and its form."""
+"""What it is, its literal parts (one of several), and its form."""
 _WORDS = {"token", "password", "passwd", "passphrase", "secret", "secrets", "apikey", "credential", "credentials"}
 _PAIRS = {("api", "key"), ("access", "key"), ("secret", "key"), ("private", "key"), ("auth", "key")}
 _VOCABULARY = {"bos", "eos", "pad", "unk", "sep", "cls", "mask", "stop", "start", "end", "special", "think", "image"}
 
 
 def find_secrets(root: Node) -> Iterator[Diagnostic]:
-    """Report each text that is a secret or contains one; one that comes by `${env:NAME}` is none."""
+    """Report each text that is a secret or contains one; one that comes from `${env:NAME}` does not count."""
     for entry, node in _texts(root, None):
         text = node.text.value
         what = _shape(text)

@@ -41,7 +41,7 @@ MAX_NODES = 20_000
 MAX_ADVICE = 20
 """Looking for what a name should have been takes time, and nobody reads more."""
 MAX_SCALAR = 1 << 16
-"""Characters in one key or value; longer text belongs into a file of its own."""
+"""Characters in one key or value; longer text belongs in a file of its own."""
 
 
 @frozen(kw_only=False)
@@ -78,7 +78,7 @@ def _events(source: Source, start: int, fast: bool) -> Iterator[Any]:
     try:
         yield from iter(loader_type(source.text[start:]).get_event, None)
     except (yaml.YAMLError, ValueError) as error:
-        from .parse_errors import Failure  # of no use to a text that is whole
+        from .parse_errors import Failure  # not needed for a text without errors
 
         yield Failure.of(error, start)
 
@@ -329,7 +329,7 @@ class _Builder:
         elif isinstance(node, ScalarNode) and node.plain and (blank := foreign_blank(node.span)):
             self.diagnostics.append(blank)
             text = node.text.part(0, blank.span.start - node.span.start)
-            # of `key:` and its value behind such a blank nothing can be kept apart
+            # `key:` and its value cannot be separated behind such a blank
             frame.key, frame.drop = replace(node, value=text.value, text=text), text.value.endswith(":")
 
     def take_value(self, frame: _Frame, key: Node, value: Node) -> None:

@@ -27,7 +27,7 @@ DIRECTIVE = re.compile(r"^%[^\r\n]*", re.MULTILINE)
 LOOKALIKES = {**dict.fromkeys("“”„‟«»", '"'), **dict.fromkeys("‘’‚‛", "'"), "\xa0": " ", "\u200b": "", "\u3000": " "}
 BLANK = re.compile("[\xa0\u200b\u3000]")
 MAY_BE_TRAP = re.compile(rf"\A[-{''.join(LOOKALIKES)}]|[:\n]")
-"""What `explain_plain` need not look at does not match."""
+"""Does not match what `explain_plain` need not look at."""
 GLUED_KEY = re.compile(r"([A-Za-z_][\w.-]*)(:)(?!//)([^\s:].*)", re.DOTALL)
 GLUED_ITEM = re.compile(r"()(-)([A-Za-z\"'\[{].*)", re.DOTALL)
 
