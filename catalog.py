@@ -1,6 +1,6 @@
 """Catalog of what a recipe may name on this machine: environments and sinks, our own and those of plugins.
 
-Made of `envs/*/env.json`, the table of sinks and the metadata of installed packages; nothing of them is imported.
+Made from `envs/*/env.json`, the table of sinks and the metadata of installed packages; none of them is imported.
 Packages are searched only when a recipe names what is not ours: that search costs more than the rest of a check.
 """
 
@@ -38,7 +38,7 @@ class BadEnvironment(Exception):
 
 
 ROW_CHECKS: Mapping[str, Mapping[str, str]] = {"mcp": {"tasks_file": "agym.envs.mcp.tasks:find_wrong_rows"}}
-"""For options of our environments that name files of rows: what checks these, imported where a recipe names one."""
+"""For options of our environments that name files of rows: their checkers, imported if a recipe names one."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Registered(Mapping[str, V], Generic[V]):
     def __getitem__(self, name: str) -> V:
         if name in self.own:
             return self.own[name]
-        # a recipe that names none is no reason to search
+        # a recipe that names none needs no search
         if not name:
             raise KeyError(name)
         return self._found[name]
@@ -104,7 +104,7 @@ def _with_rows(info: EnvironmentInfo) -> EnvironmentInfo:
 
 
 def _count_released(name: str, options: Mapping[str, Any]) -> Mapping[str, int]:
-    """Tasks of our own environments at their release, which have the same ids ever since."""
+    """Tasks of our own environments at their release, whose ids have not changed since."""
     released = json.loads((ENVS / RELEASED).read_text(encoding="utf-8")).get(name, {"options": None})
     return {split: count for split, (count, _) in released["splits"].items()} if released["options"] == options else {}
 

@@ -46,11 +46,11 @@ def entry() -> NoReturn:
             stream.reconfigure(errors="backslashreplace")
     try:
         code = main()
-    except KeyboardInterrupt:  # once more, while the first was being reported
+    except KeyboardInterrupt:  # another interrupt, while the first was being reported
         code = Exit.INTERRUPTED
     # from here on the system ends the process, without a traceback
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # at its end the interpreter would look for garbage among all that the engines imported, for three seconds
+    # at exit the interpreter would collect garbage among all that the engines imported, for three seconds
     gc.freeze()
     sys.exit(code)
 
@@ -109,7 +109,7 @@ def _report_internal_error(fault: Exception) -> int:
 
 
 def _discard_output() -> None:
-    """Send what is still buffered nowhere: it must not fail again when the interpreter closes the stream."""
+    """Discard what is still buffered: it must not fail again when the interpreter closes the stream."""
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 

@@ -62,7 +62,7 @@ class DiskLibrary:
             if isinstance(found, Found):
                 return found
             refusals.append(found)
-        # a file that cannot be read says more than others that do not exist
+        # a file that cannot be read is more telling than others that do not exist
         refusal = next((each for each in refusals if each.trouble is not Trouble.MISSING), refusals[0])
         return refusal if refusal.trouble is not Trouble.MISSING else self._missing(reference, paths[0])
 
@@ -74,7 +74,7 @@ class DiskLibrary:
         return FileKind.FILE if os.path.exists(whole) else None
 
     def folder(self, source: Source) -> str:
-        """Folder of a file; of a setting, the one that agym was called in."""
+        """Folder of a file; for a setting, the one that agym was called in."""
         return os.path.dirname(os.path.join(self.cwd, source.identity))
 
     def open(self, reference: str) -> Source | Diagnostic:
@@ -105,7 +105,7 @@ class DiskLibrary:
         if base is not None and self._leaves(key, base):
             return Refusal(trouble=Trouble.OUTSIDE, detail="it is a link")
         if key not in self._read:
-            # by the path itself: what a link to a pipe leads to has no name
+            # by the path itself: the target of a link to a pipe has no name
             self._read[key] = _content(path, may_wait=may_wait)
         content = self._read[key]
         return content if isinstance(content, Refusal) else Found(name=self._name(path), key=key, data=content)
@@ -149,12 +149,12 @@ def shipped_names(shipped: Path = SHIPPED) -> tuple[str, ...]:
 
 
 def _content(path: str, *, may_wait: bool) -> bytes | Refusal:
-    """Read a file. A person may name a pipe, and waits for what comes; a recipe may not."""
+    """Read a file. A person may name a pipe, and waits for its data; a recipe may not."""
     try:
         if not may_wait and stat.S_ISFIFO(os.stat(path).st_mode):
             return Refusal(trouble=Trouble.UNREADABLE, detail="it is a pipe")
         with open(path, "rb") as file:
-            # one byte over the limit is enough to be refused, and /dev/zero ends there too
+            # one byte over the limit is enough for a refusal, and reading /dev/zero ends there too
             return file.read(MAX_BYTES + 1)
     except IsADirectoryError:
         return Refusal(trouble=Trouble.FOLDER)
@@ -273,7 +273,7 @@ def _meant(argument: str, path: str) -> str:
 
 def write_atomically(path: Path, text: str, *, replace: bool = False) -> None:
     """Write all of the text or nothing; FileExistsError where the file exists and `replace` is not set."""
-    import tempfile  # costs 5 ms, which only who writes should pay
+    import tempfile  # costs 5 ms, which only a write should pay
 
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -287,7 +287,7 @@ def write_atomically(path: Path, text: str, *, replace: bool = False) -> None:
         if replace:
             os.replace(temporary, path)
         else:
-            # unlike a check before the write, a link cannot lose a race
+            # unlike a check before the write, a link has no race condition
             os.link(temporary, path)
     finally:
         Path(temporary).unlink(missing_ok=True)

@@ -1,4 +1,5 @@
-"""What this machine has: Python, cores, memory, GPUs, installed packages; none of these is imported or may raise."""
+"""What this machine has: Python, cores, memory, GPUs, installed packages. No package is imported, and nothing
+raises."""
 
 from __future__ import annotations
 

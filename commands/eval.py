@@ -201,7 +201,7 @@ class _Result:
     """None where it was interrupted."""
     plays: tuple[Play, ...]
     missing: int = 0
-    """Episodes of plays that were begun and not finished."""
+    """Episodes of plays that were started and not finished."""
 
 
 def _evaluate(exam: _Exam, shell: Shell, publish: Callable[[_Result], None]) -> _Result:

@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     without_secrets = replace(shell, environ=_with_placeholders(archive.recipe, shell.environ))
     plan = build_compiler(without_secrets).recompile(arguments.run, archive)
     if plan.model.trust_remote_code and not arguments.trust_remote_code:
-        # nothing runs where a model is only copied
+        # nothing runs if a model is only copied
         if kept.model is None:
             raise code_refused("model.trust_remote_code", archive.root, "--trust-remote-code")
         plan = replace(plan, model=replace(plan.model, trust_remote_code=False))
@@ -66,6 +66,6 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
 
 def _with_placeholders(recipe: bytes, environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Variables that a recipe demands, set to references to themselves where they are not set: no secret is needed."""
+    """Variables that a recipe requires, set to references to themselves where they are not set: no secret is needed."""
     demanded = re.findall(r"\$\{env:(\w+)(?:\}|:\?)", recipe.decode(errors="replace"))
     return {name: f"${{env:{name}}}" for name in demanded} | dict(environ)

@@ -25,7 +25,7 @@ __all__ = ["add_arguments", "run"]
 
 SUFFIX = ".yaml"
 SCHEMA = "recipe.v1.json"
-"""Written beside the recipe, so that its first line leads to it on every machine."""
+"""Written next to the recipe, so that its first line leads to it on every machine."""
 SLUG = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 HEADER = re.compile(r"(?:#.*\n|[ \t]*\n)*")
 
@@ -57,13 +57,13 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     write_atomically(file.parent / SCHEMA, schema_path("recipe").read_text(encoding="utf-8"), replace=True)
     for path in dict.fromkeys(copied.values()):
         _copy(path, file.parent / path.name, arguments.force)
-    beside = "".join(f" and {path.name}" for path in dict.fromkeys(copied.values()))
-    shell.out.write(f"wrote {relative}{beside}; next: agym plan {relative}\n")
+    copies = "".join(f" and {path.name}" for path in dict.fromkeys(copied.values()))
+    shell.out.write(f"wrote {relative}{copies}; next: agym plan {relative}\n")
     return Exit.RIGHT
 
 
 def _list_files(compiled: Compiled, origin: Source, folder: Path) -> dict[Span, Path]:
-    """The files beside a recipe that it names itself, by the place of each name."""
+    """The files next to a recipe that it names itself, by the place of each name."""
     found: dict[Span, Path] = {}
     for run in compiled.variants:
         for path, value, refers in list_references(run.recipe):
@@ -75,7 +75,7 @@ def _list_files(compiled: Compiled, origin: Source, folder: Path) -> dict[Span, 
 
 
 def _with_own_files(origin: Source, files: Mapping[Span, Path]) -> Source:
-    """The recipe with the names of files that lie beside it."""
+    """The recipe with the names of the files next to it."""
     text = origin.text
     for span in sorted(files, key=lambda span: -span.start):
         # a word of a command is a path by how it begins

@@ -18,7 +18,7 @@ __all__ = ["add_arguments", "run"]
 
 
 def _tree(plan: Plan, style: Style) -> str:
-    from ..reporters.plan_tree import plan_tree  # imports rich, which the other formats do without
+    from ..reporters.plan_tree import plan_tree  # imports rich, which the other formats do not need
 
     return plan_tree(plan, style)
 
@@ -77,5 +77,5 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
 
 def _is_matrix(runs: Sequence[CompiledVariant]) -> bool:
-    """Whether a list of plans is due, if only of one."""
+    """Whether the output is a list of plans, even of one."""
     return any(each.choices for each in runs)

@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
 
 def read_header(text: str) -> Mapping[str, str]:
-    """Read `# Purpose: ...` and its like before the first key; a comment line without a word continues the last."""
+    """Read `# Purpose: ...` and its like before the first key; a comment line without a keyword continues the last."""
     found: dict[str, str] = {}
     word = ""
     for line in text.splitlines():

@@ -109,7 +109,7 @@ def _one(variant: CompiledVariant, arguments: argparse.Namespace, shell: Shell, 
         plan, root = replace(plan, choices=given.manifest.get("choices", {})), given.root
     stored = _stored(root, shell) if arguments.resume else None
     if stored is not None:
-        # environments of a recipe of one's own are one's own
+        # environments of a person's own recipe are their own
         refuse_stored_code(plan if given is not None else replace(plan, stages=()), root, arguments.set)
     outcome = run_plan(
         plan,
@@ -132,7 +132,7 @@ def _one(variant: CompiledVariant, arguments: argparse.Namespace, shell: Shell, 
 
 
 def _stored(root: Path, shell: Shell) -> Plan:
-    """The plan of the run that a folder holds, from its own recipe as it was kept there."""
+    """The plan of the run that a folder holds, from the recipe that is stored there."""
     from ..runtime.storage.run_reader import RunReader
 
     return build_compiler(shell).recompile(os.path.relpath(root, shell.cwd), RunReader(root))

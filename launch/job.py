@@ -113,7 +113,7 @@ def _host_gib(plan: Plan) -> int:
 
 
 def one_line(text: str) -> str:
-    """A text for a comment, where a line's end would begin a command."""
+    """A text for a comment, where a line break would begin a command."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
@@ -163,5 +163,5 @@ def read_options(given: Sequence[str], known: Mapping[str, str] | None) -> dict[
 
 
 def splice(template: str, parts: Mapping[str, str]) -> str:
-    """Fill `@NAME@` marks, each once and none in what is filled in: a value may look like a mark."""
+    """Fill `@NAME@` marks, each once and none in the filled-in values: a value may look like a mark."""
     return re.sub(r"@([A-Z_]+)@", lambda mark: parts[mark[1]], template)

@@ -28,11 +28,11 @@ KUBERNETES_OPTIONS: Mapping[str, str] = {
 _FOLDER = "/agym"
 MOUNTED_RECIPE = f"{_FOLDER}/recipe.yaml"
 _MAX_NAME = 40
-"""KubeRay adds to the name, and a label holds 63 letters."""
+"""KubeRay adds to the name, and a label holds 63 characters."""
 
 
 def object_name(name: str) -> str:
-    """The job's name as Kubernetes allows it: different names stay different."""
+    """The job's name in the form that Kubernetes allows: different names stay different."""
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     if plain == name and len(plain) <= _MAX_NAME:
         return plain

@@ -19,7 +19,7 @@ DASHBOARD_PORT = 8265
 _CLIENT_PORT = 10001
 _CONNECT_S = 10.0
 _AGENT_S = 60.0
-"""For the agents of a cluster that was just started, without which its dashboard takes no job."""
+"""For the agents of a cluster that was just started, without which its dashboard accepts no job."""
 _VARIABLES = {"RAY_JOB_STOP_WAIT_TIME_S": "600"}
 """Ray kills a driver that is asked to stop after this time, by default 3 s: too short for a step and a save."""
 
@@ -46,7 +46,7 @@ def driver_command(job: Job) -> str:
 
 
 def submit_line(dashboard: str, command: str) -> str:
-    """What does the same by hand."""
+    """The command that does the same by hand."""
     given = shlex.quote(json.dumps({"env_vars": _VARIABLES}))
     return f"ray job submit --address={shlex.quote(dashboard)} --working-dir=. --runtime-env-json={given} -- {command}"
 
@@ -92,7 +92,7 @@ class Submitted:
             write(text)
 
     def status(self) -> tuple[str, str]:
-        """`SUCCEEDED`, `FAILED` or `STOPPED`, and what there is to say of it."""
+        """`SUCCEEDED`, `FAILED` or `STOPPED`, and what there is to say about it."""
         found = self._client.get_job_info(self.id)
         return str(getattr(found.status, "value", found.status)), found.message or ""
 

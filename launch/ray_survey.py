@@ -26,7 +26,7 @@ _TRANSFER_BYTES = 64 * 2**20
 
 
 class ClusterError(Exception):
-    """Why there is no cluster to look at, and what to do."""
+    """Why there is no cluster to survey, and what to do."""
 
 
 class Probe:
@@ -82,7 +82,7 @@ class Probe:
         except (OSError, subprocess.SubprocessError):
             return []
         rows = (line.rsplit(",", 3) for line in said.splitlines())
-        # a part of a GPU has no figures of its own
+        # a part of a GPU (MIG) has no figures of its own
         return [
             (name.strip(), driver.strip(), *(int(each) if each.strip().isdigit() else 0 for each in (total, free)))
             for name, driver, total, free in rows
@@ -199,7 +199,7 @@ def _joined(address: str) -> Iterator[None]:
 
 
 def _refuse_silent(address: str) -> None:
-    """Ray itself would try for minutes."""
+    """Raise where Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         return

@@ -76,7 +76,7 @@ def _container(job: Job, image: str) -> str:
 
 
 def _start_ray(job: Job) -> str:
-    # an option of the command line may ask for other cores than the plan
+    # an option of the command line may ask for a different number of cores than the plan
     resources = f'--num-cpus="$SLURM_CPUS_PER_TASK" --num-gpus={job.gpus_per_node}'
     words = {
         "WORKERS": str(job.nodes - 1),

@@ -1,4 +1,4 @@
-"""What a look at a cluster found, and what is wrong with it: facts in, problems with advice out. Pure."""
+"""What a survey of a cluster found, and what is wrong with it: facts in, problems with advice out. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Node:
     address: str
     host: str
     resolves_to: str | None
-    """What its own name stands for on itself."""
+    """What its own name resolves to on itself."""
     versions: Mapping[str, str | None]
     cores: int
     memory_bytes: int
@@ -50,7 +50,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """The way from one node to another."""
+    """The connection from one node to another."""
 
     source: str
     target: str
@@ -70,7 +70,7 @@ class Survey:
 
 
 def find_problems(survey: Survey, *, nodes: int = 0, gpus_per_node: int = 0) -> list[str]:
-    """Find what would stop or slow a run, that of a recipe with so many nodes and GPUs too."""
+    """Find what would stop or slow a run, also one of a recipe with so many nodes and GPUs."""
     found = (problem for check in _CHECKS for problem in check(survey))
     return [*found, *_lacking(survey, nodes, gpus_per_node)]
 

@@ -33,7 +33,7 @@ def _mermaid(plan: Plan) -> Iterator[str]:
 
 
 def _mermaid_text(text: str) -> str:
-    """In quotes, with what Mermaid would take for syntax as character references."""
+    """In quotes, with Mermaid's syntax characters as character references."""
     return f'"{text.translate(MERMAID)}"'
 
 

@@ -207,7 +207,7 @@ def _memory(plan: Plan) -> Iterator[RenderableType]:
     capacity = plan.budget.capacity_bytes
     for role, peak in peaks(_without_cache(uses) if capacity else uses, plan.hardware.layout).items():
         of = f" of {binary(capacity)}, {peak / capacity:.0%}" if capacity else ""
-        # the cache fills what the engine may take: that is no need of the run
+        # the cache fills what the engine may take: the run does not need that much
         left = f"; headroom {binary(max(capacity - peak, 0))}, which the cache may fill" if capacity else ""
         whose = f"  ({role})" if plan.hardware.layout == "split" else ""
         yield Text(f"peak per GPU  {binary(peak)}{of}{left}{whose}")
@@ -274,7 +274,7 @@ def _memory_table(uses: Iterable[MemoryUse]) -> Table:
 
 
 def _totals(plan: Plan) -> tuple[str, str]:
-    """Steps and episodes of all stages; one without a bound makes the sums lower ones."""
+    """Steps and episodes of all stages; one without a bound makes the sums lower bounds."""
     budgets = [stage.budget for stage in plan.stages]
     more = " or more" if any(budget.max_steps is None for budget in budgets) else ""
     steps = sum(budget.max_steps or 0 for budget in budgets)

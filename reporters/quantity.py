@@ -8,7 +8,7 @@ SCALES = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
 def count(number: int) -> str:
-    """`7.62 B`: three digits that count, and a scale."""
+    """`7.62 B`: three significant digits, and a scale."""
     for scale, letter in SCALES:
         if number >= scale:
             return f"{number / scale:.3g} {letter}"

@@ -1,4 +1,4 @@
-"""What became of an episode that was played again, for a terminal."""
+"""The result of an episode that was played again, for a terminal."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Recorded episodes, found and read: `agym view`. Only reads run folders; its index lies in the user's cache."""
+"""Recorded episodes, found and read: `agym view`. Only reads run folders; its index is in the user's cache."""

@@ -253,7 +253,7 @@ def _name(run: Run) -> str:
 
 
 def _run(runs: Runs, id_: str) -> Run:
-    # one that was never listed, as on a page from before, is looked for once
+    # one that was never listed, as on an earlier page, is looked for once
     run = runs.get(id_) or next((each for each in runs.list() if each.id == id_), None)
     if run is None:
         raise Refused(404, "there is no such run")

@@ -14,13 +14,13 @@ from typing import Any
 __all__ = ["PURPOSES", "compare_packages", "compare_recipes", "compare_tasks"]
 
 PURPOSES = ("eval", "train")
-"""Of episodes that are compared, the first of which both runs have."""
+"""Purposes of the episodes that are compared; the first one that both runs have is used."""
 
 _SOLVED = 0.5
 """Share of a task's episodes from which on it counts as solved."""
 _DRAWS = 1000
 _MOST_DRAWN = 2_000_000
-"""Values that the resampling of many tasks may draw in all."""
+"""Most values that the resampling of many tasks may draw in all."""
 _MOST_TEXT = 200_000
 
 Rates = Mapping[tuple[str, str], float]
@@ -46,13 +46,13 @@ def compare_tasks(a: Rates, b: Rates) -> dict[str, Any]:
 
 
 def compare_recipes(a: str, b: str) -> list[str]:
-    """Return the lines of a unified diff, of the beginning of very long ones."""
+    """Return the lines of a unified diff, or the beginning of a very long one."""
     old, new = (text[:_MOST_TEXT].splitlines() for text in (a, b))
     return list(unified_diff(old, new, "a", "b", lineterm=""))
 
 
 def compare_packages(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """List the versions of what two manifests name."""
+    """List the versions of the packages in two manifests."""
     old, new = _versions(a), _versions(b)
     return [{"name": name, "a": old.get(name), "b": new.get(name)} for name in sorted(old.keys() | new.keys())]
 

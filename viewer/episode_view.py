@@ -1,7 +1,7 @@
 """From an episode's line to its turns with their tokens, as a page shows them.
 
 Texts of tokens come from the run's own `tokenizer.json`, read by `tokenizers`; where either is missing there are no
-tokens. What a stranger's line holds in place of numbers becomes null.
+tokens. Anything in a stranger's line that should be a number and is not becomes null.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 __all__ = ["Decoder", "brief_turns", "first_difference", "open_tokenizer", "turns_of"]
 
 _FOLDERS = ("model", "start")
-"""Of a run, where its tokenizer may lie."""
+"""Of a run, where its tokenizer may be."""
 _LARGEST_TOKENIZER = 1 << 28
 _LARGEST_ID = 1 << 32
 _MOST_TEXT = 4000
@@ -48,7 +48,7 @@ def open_tokenizer(run: Path) -> Decoder | None:
 
 
 class _Guarded:
-    """A tokenizer whose failure, of a stranger's file, is a lack of text."""
+    """A tokenizer of a stranger's file, whose failure only leaves out the text."""
 
     def __init__(self, tokenizer: Decoder) -> None:
         self._tokenizer = tokenizer
@@ -63,7 +63,7 @@ class _Guarded:
 
 
 def _is_of_tokenizers(error: BaseException) -> bool:
-    """The package raises plain exceptions; a panic of its Rust code is one that `except Exception` does not catch."""
+    """The package raises plain exceptions; `except Exception` does not catch a panic of its Rust code."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
@@ -99,14 +99,15 @@ def brief_turns(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def first_difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> int | None:
-    """Number of the first turn in which the agents act otherwise or are told otherwise; None if there is none."""
+    """Number of the first turn in which the agents act differently or are told something different; None if there is
+    none."""
     told = [[record["opening"], *_deeds(record)] for record in (a, b)]
     pairs = zip_longest(*told)
     return next((max(number, 1) for number, (old, new) in enumerate(pairs) if old != new), None)
 
 
 def _deeds(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What was done in each turn, and the answer; of a reply that was not understood, all of it."""
+    """The action of each turn, and the answer; for a reply that was not understood, all of it."""
     for turn in record["turns"]:
         action = turn["action"]
         yield turn["reply"] if action is None else action, turn["observation"]
@@ -121,8 +122,8 @@ def _is_long(value: Any) -> bool:
 
 
 def _tokens(turn: Mapping[str, Any], segments: Sequence[Any], decoder: Decoder) -> dict[str, list[Any] | None] | None:
-    """List what is known of the sampled tokens of a turn, a list for each thing; null where none has it."""
-    # to JSON 2.0 is a whole number too
+    """List what is known about the sampled tokens of a turn, a list for each field; null if no token has it."""
+    # in JSON 2.0 is a whole number too
     number_of_segment, start, end = (int(turn[name]) for name in ("segment", "start", "end"))
     if not 0 <= number_of_segment < len(segments):
         return None
@@ -173,7 +174,7 @@ class _Remembering:
 
 
 def _texts(ids: Sequence[Any], decoder: Decoder) -> list[str]:
-    """The text that each token adds; of a character in several tokens the last has it."""
+    """The text that each token adds; a character in several tokens belongs to the last."""
     known = [each if type(each) is int and 0 <= each < _LARGEST_ID else 0 for each in ids]
     texts, begin, read = list[str](), 0, 0
     for end in range(1, len(known) + 1):

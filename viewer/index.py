@@ -1,8 +1,8 @@
 """The index of a run's episodes: one row each in SQLite, with the place of its line, and the words of its text.
 
-It lies in the user's cache, never in the run folder. `update` reads on from where it stopped; where a file is another
-than before (its inode, or what stood before the place that was reached), or the index has another format or is
-damaged, all of it is thrown away and read anew.
+It is in the user's cache, never in the run folder. `update` reads on from where it stopped; if a file has been replaced
+(another inode, or other bytes before the place that was reached), or the index has another format or is damaged, all of
+it is thrown away and read anew.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FACETS = ("environment", "stage", "ending", "purpose", "mode")
 _FORMAT = 2
 """Of the tables below; another number throws an index away."""
 _TAIL = 64
-"""Bytes before the place that was reached, by which a file is known again."""
+"""Bytes before the place that was reached, by which a file is recognised."""
 _BATCH = 5000
 """Episodes that are written at a time, at least."""
 _WAIT_S = 30.0
@@ -103,7 +103,7 @@ class EpisodeIndex:
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError):
                 raise
-            # what a crash of the machine has left: it holds nothing that is not in the run
+            # a leftover from a crash of the machine: it holds nothing that is not in the run
             self.database.close()
             _delete(str(self._path))
             self.database = self._open(str(self._path))
@@ -247,7 +247,7 @@ class EpisodeIndex:
         try:
             yield
         except BaseException:
-            # names that were new are not there any more
+            # newly added names are gone
             self._names.clear()
             self.database.execute("ROLLBACK")
             raise
@@ -278,7 +278,7 @@ def _is_other(file: Path, inode: int, position: int, tail: bytes) -> bool:
 
 
 def _tail(file: Path, position: int) -> bytes:
-    """What stands before a place: shorter where the file is."""
+    """The bytes before a place: fewer if the file is shorter."""
     with file.open("rb") as opened:
         opened.seek(max(position - _TAIL, 0))
         return opened.read(min(position, _TAIL))

@@ -1,6 +1,6 @@
 """Files of JSON that a run writes: lines that are read on as they come, small documents, and answers without NaN.
 
-What a stranger's file holds is not trusted: a line that is no object is left out, what is too large is not read.
+A stranger's file is not trusted: a line that is not an object is left out, what is too large is not read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LARGEST_TEXT = 1 << 22
 _TOGETHER = 1000
 """Lines that are parsed at once."""
 _TAIL = 64
-"""Bytes before the place that was reached, by which a file is known again."""
+"""Bytes before the place that was reached, by which a file is recognised."""
 
 
 class LineReader:
@@ -43,14 +43,14 @@ class LineReader:
         self.inode, self.position, self.tail = inode, position, tail
 
     def read_on(self) -> tuple[bool, list[bytes]]:
-        """Return whether what was read before is void, as the file is another or none, and the lines from there on."""
+        """Return whether what was read before is void, because the file was replaced or is gone, and the new lines."""
         try:
             return self._read_on()
         except OSError:
             return self._begin(0), []
 
     def _read_on(self) -> tuple[bool, list[bytes]]:
-        if not self._path.is_file():  # nor is a pipe opened, which would wait
+        if not self._path.is_file():  # nor is a pipe opened, which would block
             return self._begin(0), []
         is_void = False
         with self._path.open("rb") as file:
@@ -107,14 +107,14 @@ def read_document(path: Path) -> Row:
 def number_of(row: Row, key: str) -> float | int | None:
     """The finite number of a key."""
     value = row.get(key)
-    # true and false are whole numbers to Python
+    # in Python, true and false are whole numbers
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if _is_finite(value) else None
 
 
 def dump_json(value: Any) -> bytes:
-    """Write JSON; NaN and infinity, which it has no word for, become null."""
+    """Write JSON; NaN and infinity, which it cannot express, become null."""
     try:
         return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
     except ValueError:

@@ -1,7 +1,7 @@
 """The rows of `metrics.jsonl` as columns of numbers, which take a tenth of the room, and are kept in the user's cache.
 
-A kept table is thrown away where its format or its file is another; it is read on from where it stopped. Rows hold
-numbers, and the stage; nothing else of theirs is shown.
+A kept table is thrown away if its format or its file has changed; otherwise it is read on from where it stopped. Rows
+hold numbers, and the stage; nothing else in them is shown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["MetricLog", "MetricTable", "plain"]
 _FORMAT = 1
 """Of a kept table."""
 _WORTH_KEEPING = 1000
-"""Rows that are new, from which on a table is kept: fewer are soon read."""
+"""Number of new rows from which on a table is kept: fewer are quick to read."""
 _MOST_STAGE = 2000
 """Characters of a stage's name."""
 
@@ -37,7 +37,7 @@ Columns = dict[str, "array[float]"]
 
 
 class MetricTable:
-    """Columns of so many rows; NaN stands where a row holds no finite number. Columns may grow on meanwhile."""
+    """Columns of so many rows; NaN where a row holds no finite number. Columns may grow meanwhile."""
 
     def __init__(self, count: int, columns: Columns, stages: Sequence[tuple[str | None, int]]) -> None:
         self.count = count
@@ -51,7 +51,7 @@ class MetricTable:
         return filling.table()
 
     def names(self) -> list[str]:
-        """Names of all columns, in the order in which they first stood in a row."""
+        """Names of all columns, in the order in which they first appeared in a row."""
         return list(self._columns)
 
     def column(self, key: str) -> array[float]:
@@ -60,7 +60,7 @@ class MetricTable:
         return array("d", [nan]) * self.count if found is None else found[: self.count]
 
     def number(self, key: str, row: int) -> float | int | None:
-        """A row's number, whole where it is; None where there is none."""
+        """A row's number, an int if it is whole; None if there is none."""
         found = self._columns.get(key)
         if found is None or isnan(value := found[row]):
             return None
@@ -166,7 +166,7 @@ class MetricLog:
             return filling.table()
 
     def _restore(self) -> _Filling:
-        """Return what was kept; nothing where it cannot be read."""
+        """Return what was kept; nothing if it cannot be read."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             if self._kept is not None:
                 head, _, data = self._kept.read_bytes().partition(b"\n")

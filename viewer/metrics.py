@@ -23,7 +23,7 @@ def metric_names(table: MetricTable) -> list[str]:
 
 
 def curves(table: MetricTable, keys: Sequence[str], axis: str, points: int) -> dict[str, Any]:
-    """Compute curves of at most so many points; those of one bucket stand at its last place."""
+    """Compute curves of at most so many points; those of one bucket are at its last place."""
     places = AXES[axis](table)
     order = [row for row, at in enumerate(places) if not isnan(at)]
     is_sorted = all(places[row] <= places[after] for row, after in pairwise(order))
@@ -54,13 +54,13 @@ def curves_csv(table: MetricTable, keys: Sequence[str]) -> str:
 
 
 def _buckets(places: Sequence[float], points: int) -> list[tuple[int, int]]:
-    """Divide sorted places into ranges; each place has its own where there are few."""
+    """Divide sorted places into ranges; each place has its own if there are few."""
     if not places:
         return []
     if len(set(places)) <= points:
         numbers: list[float] = list(places)
     elif not isfinite(width := (places[-1] - places[0]) / points) or not width:
-        # places of a stranger's file that no width divides: by their order
+        # places of a stranger's file that no bucket width divides: by their order
         numbers = [at * points // len(places) for at in range(len(places))]
     else:
         low = places[0]
@@ -72,7 +72,7 @@ def _buckets(places: Sequence[float], points: int) -> list[tuple[int, int]]:
 def _series(values: Sequence[float], buckets: Sequence[tuple[int, int]]) -> dict[str, list[float | None]]:
     low, high, last = list[float | None](), list[float | None](), list[float | None]()
     for start, end in buckets:
-        # what is not itself is NaN
+        # what does not equal itself is NaN
         known = [value for value in values[start:end] if value == value]
         low.append(min(known, default=None))
         high.append(max(known, default=None))

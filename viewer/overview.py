@@ -1,4 +1,4 @@
-"""What a page says of a whole run: how far it is, evaluations with their intervals, stages, events, where time goes.
+"""What a page says about a whole run: how far it is, evaluations with their intervals, stages, events, where time goes.
 
 Intervals are those that the run itself computed over tasks; nothing is computed again.
 """
@@ -35,11 +35,11 @@ _MOST_OPS = 100
 _EVAL = re.compile(r"eval/(?P<environment>[^/]+)/(?P<prefix>(?:greedy_)?)success")
 _SAMPLES = re.compile(r"avg@(\d{1,6})")
 _NOT_OPS = ("step",)
-"""Under `timing_s/`, and no op."""
+"""Under `timing_s/`, but not an op."""
 
 
 def summarize(table: MetricTable) -> dict[str, Any]:
-    """Where a run is, and how well it does by its newest evaluation, or else by what it trains on."""
+    """How far a run is, and how well it does by its newest evaluation, or else by what it trains on."""
     newest = table.count - 1
     trained = table.last("step")
     last = newest if trained is None else trained
@@ -62,7 +62,7 @@ def _success(table: MetricTable) -> tuple[float | None, list[float] | None]:
     for key in ("eval/success", "rollout/success"):
         if (row := table.last(key)) is not None:
             found = [each for each in _evaluations(table, [row]) if each["environment"] and each["mode"] == "sampled"]
-            # of a mean over several environments a run records no interval
+            # a run records no interval for a mean over several environments
             interval = found[0]["interval"] if key == "eval/success" and len(found) == 1 else None
             return table.number(key, row), interval
     return None, None
@@ -97,7 +97,7 @@ def _evaluations(table: MetricTable, rows: Iterable[int]) -> Iterator[dict[str, 
 
 
 def _count_episodes(table: MetricTable, row: int, head: str) -> int | None:
-    """Tasks by samples; of an evaluation with faults it is not recorded."""
+    """Tasks by samples; not recorded for an evaluation with faults."""
     tasks, faults = table.number(f"{head}tasks", row), table.number(f"{head}faults", row)
     if tasks is None or faults:
         return None
@@ -135,7 +135,7 @@ def ops_by_stage(table: MetricTable) -> list[dict[str, Any]]:
 
 
 def describe_plan(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Each stage's ops with their wires; of a plan that cannot be read, none."""
+    """Each stage's ops with their wires; none for a plan that cannot be read."""
     try:
         return [
             {"stage": str(stage["settings"]["stage"]), "ops": [_op(op) for op in stage["ops"][:_MOST_OPS]]}
@@ -176,7 +176,8 @@ def describe_ending(run: Path, events: Sequence[Row]) -> str | None:
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether a process of this machine holds the lock; asked of the kernel, as to try it could stop a run's start."""
+    """Whether a process of this machine holds the lock; the kernel is asked, as trying to lock it could stop a run's
+    start."""
     with suppress(OSError):
         status = path.stat()
         place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"

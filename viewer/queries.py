@@ -37,7 +37,7 @@ class EpisodeFilter:
     where: str = ""
     """An expression of the language, of the names of its scope `recorded`."""
     words: str = ""
-    """Words that all stand in the episode's text; the last may be the beginning of one."""
+    """Words that all appear in the episode's text; the last may be the beginning of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class EpisodeSummary:
     """An episode in a list; None stands for what is not recorded."""
 
     number: int
-    """Its place in the index, by which pages go on."""
+    """Its place in the index, from which the next page continues."""
     id: str
     group: str
     purpose: str
@@ -79,7 +79,7 @@ class Page:
     offset: int
     total: int
     is_exact: bool
-    """Whether `total` is all, rather than where the count was given up."""
+    """Whether `total` is the full count, rather than where counting stopped."""
 
 
 _NAMED = ("purpose", "mode", "stage", "environment", "task", "ending")
@@ -101,7 +101,7 @@ class Queries:
     def find(self, wanted: EpisodeFilter, *, offset: int = 0, limit: int = 50, order: str = "newest") -> Page:
         """Find a page of episodes, and how many there are in all."""
         tables, condition, values = _select(wanted)
-        # by the number under which words are found too, so that neither is sorted
+        # by the row id, which the word index uses too, so that neither is sorted
         key = "words.rowid" if wanted.words else "episodes.number"
         sql = f"SELECT {key} FROM {tables} WHERE {condition} ORDER BY {key} {_ORDERS[order]} LIMIT ? OFFSET ?"
         numbers = [number for (number,) in self._database.execute(sql, (*values, limit, offset))]
@@ -139,7 +139,7 @@ class Queries:
         numbers = {name: number for number, name in self._database.execute("SELECT number, name FROM names")}
         wanted = numbers.get(purpose, -1)
         (step,) = self._database.execute("SELECT max(step) FROM episodes WHERE purpose = ?", (wanted,)).fetchone()
-        # faults say nothing of the agent
+        # faults say nothing about the agent
         faults = [numbers.get(name, -1) for name in ("env_fault", "unscored", "cancelled")]
         sql = f"""SELECT (SELECT name FROM names WHERE names.number = environment),
             (SELECT name FROM names WHERE names.number = task), avg(success) FROM episodes
@@ -230,6 +230,6 @@ def _select(wanted: EpisodeFilter) -> tuple[str, str, list[Any]]:
 
 
 def _match(words: str) -> str:
-    """Words as a query of FTS5: no operator of it reaches it."""
+    """Words as a query of FTS5, with its operators made ineffective."""
     found = re.findall(r"\w+", words)
     return " ".join(f'"{word}"' for word in found) + "*" * bool(found)

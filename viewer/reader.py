@@ -1,6 +1,6 @@
 """From files of recorded episodes to rows: one for each episode, of every version, without its tokens.
 
-A line is read up to its tokens, which stand last in it; a line that is no episode gives no row, and is counted.
+A line is read up to its tokens, which come last in it; a line that is not an episode gives no row, and is counted.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _MOST_TEXT = 20_000
 """Characters of an episode that a search finds."""
 _VERSIONS = (1, 2)
 _LARGEST = 2**62
-"""Numbers from here on no run counts up to."""
+"""No run counts up to numbers from here on."""
 
 
 class Place(NamedTuple):
-    """Where a line lies: by its place in the file, or in the member that starts there."""
+    """Where a line is: by its place in the file, or in the member that starts there."""
 
     start: int
     inner: int
@@ -74,12 +74,12 @@ class EpisodeRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReadChunk:
-    """Rows that stand next to each other in a file, and where to read on."""
+    """Rows that are next to each other in a file, and where to read on."""
 
     chunk: Chunk
     rows: list[EpisodeRow]
     num_damaged: int
-    """Lines that are no episodes."""
+    """Lines that are not episodes."""
 
 
 def find_runs(path: Path) -> list[Path]:
@@ -121,7 +121,7 @@ def read_episode(path: Path, place: Place) -> dict[str, Any]:
 
 
 def _find_problem(record: Any) -> str | None:
-    """What a page could not show. Each token is not looked at: there may be very many."""
+    """What a page could not show. Tokens are not checked one by one: there may be very many."""
     version = record.get("version") if isinstance(record, dict) else None
     if version not in _VERSIONS:
         return f"expected an object of version {' or '.join(map(str, _VERSIONS))}, got version {str(version)[:20]}"
@@ -200,7 +200,7 @@ def _make_row(record: dict[str, Any], place: Place) -> EpisodeRow:
 
 
 def _names(record: dict[str, Any], place: Place) -> tuple[str, str]:
-    """The id and the group of an episode; version 1 has neither, and gets them from what it tells."""
+    """The id and the group of an episode; version 1 has neither, and gets them from its other fields."""
     if "id" in record:
         return str(record["id"]), str(record["group"])
     told = f"{record['task']} {record['horizon']}".encode(errors="replace")
@@ -221,7 +221,7 @@ def _text(told: str, turns: list[dict[str, Any]]) -> str:
 
 
 def _encodable(text: str) -> str:
-    """Half of a surrogate pair, which JSON may hold, is no text to a database."""
+    """Half of a surrogate pair, which JSON may hold, is not text to a database."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -252,7 +252,7 @@ def _whole(value: Any) -> int:
 def _real(value: Any) -> float:
     if type(value) not in (int, float):
         raise ValueError(value)
-    # JSON of strangers may hold NaN and infinity; a database sorts neither
+    # a stranger's JSON may hold NaN and infinity; a database sorts neither
     return float(value) if abs(value) < _LARGEST else 0.0
 
 

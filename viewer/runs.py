@@ -1,7 +1,7 @@
 """The runs that a viewer shows, by short ids; each with its logs, its tokenizer and an index that is kept up to date.
 
-Many threads ask at a time. An index is read in a thread of its own, and whoever asks waits for it but briefly: until it
-is complete, answers are of what was read so far. Each question opens the index for itself.
+Many threads ask at a time. An index is read in a thread of its own, and a question waits for it only briefly: until it
+is complete, answers cover what was read so far. Each question opens the index for itself.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Run:
 
     @contextmanager
     def queries(self, wait_s: float = _WAIT_S) -> Iterator[tuple[EpisodeIndex, Queries]]:
-        """Open the index, brought up to date if that is soon done."""
+        """Open the index, brought up to date if that is quick."""
         self._begin_reading().wait(wait_s)
         with self._open() as index:
             yield index, Queries(index)
@@ -106,7 +106,7 @@ class Run:
             with self._open() as index:
                 index.update()
             self._read = signature
-            # readers ask for a change, and find what is new
+            # readers look for a change, and find what is new
             with self._lock:
                 self._version += 1
         except (OSError, DatabaseError):
@@ -124,7 +124,7 @@ _OPENING = Lock()
 
 
 class Runs:
-    """Runs below some folders, found again at each listing, as new ones may begin."""
+    """Runs below some folders, found anew at each listing, as new ones may begin."""
 
     def __init__(self, roots: Sequence[Path], cache: Path) -> None:
         self._roots = tuple(roots)

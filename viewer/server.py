@@ -1,7 +1,7 @@
 """The viewer's server: who may ask, what may be asked, and with which headers it is answered.
 
-It listens on this machine alone, and answers only those who know its token, under the name that its address has: a page
-of a stranger knows neither, and a name that points here by a trick of DNS is another.
+It listens on this machine only, and answers only clients that know its token and use the host name of its address: a
+stranger's page does not know the token, and a name that points here by DNS rebinding is another.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FETCHED: Mapping[str, Path] = {
     name: Path(__file__).parent / "node_modules" / "uplot" / "dist" / name
     for name in ("uPlot.iife.min.js", "uPlot.min.css")
 }
-"""Files of others by the names that pages know: `make setup` fetches them. Pages do without one that is missing."""
+"""Third-party files by the names that pages use: `make setup` fetches them. Pages work without one that is missing."""
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -112,7 +112,7 @@ async def serve_viewer(application: ASGIApp, listener: socket.socket, tell: Call
 
 
 class _Guard:
-    """Refuses whoever has not the token or asks under another name, and puts the headers on every answer."""
+    """Refuses clients without the token or with another host name, and puts the headers on every answer."""
 
     def __init__(self, application: ASGIApp, port: int, token: str, *, takes_posts: bool) -> None:
         self._application = application
@@ -152,7 +152,7 @@ class _Guard:
         return is_known and len(hosts) == 1 and hosts[0] in self._hosts
 
     def _is_of_own_page(self, scope: Scope) -> bool:
-        """Whether a browser says that the page which asks is ours; a form of a stranger's cannot send this type."""
+        """Whether the browser says that the asking page is ours; a form on a stranger's page cannot send this type."""
         named = [
             [value for name, value in scope["headers"] if name == wanted] for wanted in (b"origin", b"content-type")
         ]
@@ -166,7 +166,7 @@ def _refuse(_: Request, error: Exception) -> Response:
 
 
 def read_static(folder: Path = STATIC) -> dict[str, tuple[bytes, str]]:
-    """Read what pages are made of: each file's content and type by its name, which may have a folder in it."""
+    """Read the files of the pages: each file's content and type by its name, which may have a folder in it."""
     own = {file.relative_to(folder).as_posix(): file for file in sorted(folder.rglob("*")) if file.suffix in _TYPES}
     files = {name: file for name, file in {**FETCHED, **own}.items() if file.is_file()}
     return {name: (file.read_bytes(), _TYPES[file.suffix]) for name, file in files.items()}
@@ -190,7 +190,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop at a signal, but do not die of it afterwards: a requested stop is no failure."""
+        """Stop at a signal, but do not die from it afterwards: a requested stop is not a failure."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)

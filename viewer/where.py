@@ -29,12 +29,12 @@ _COLUMNS: Mapping[str, str] = {
     "done": "(ending = (SELECT number FROM names WHERE name = 'done'))",
     "truncated": "(ending IN (SELECT number FROM names WHERE name IN ('horizon', 'budget')))",
 }
-"""Facts that are no column of the same name."""
+"""Facts that are not a column of the same name."""
 _TEXT = "coalesce((SELECT number FROM names WHERE name = ?), -1)"
 
 
 class WhereError(ValueError):
-    """An expression that does not say which episodes are meant; its message names the place."""
+    """An expression that does not define which episodes are meant; its message names the place."""
 
     def __init__(self, problem: str, start: int) -> None:
         super().__init__(f"--where, character {start + 1}: {problem}")
@@ -108,7 +108,7 @@ def _unary(node: nodes.Unary) -> Sql:
 
 def _binary(node: nodes.Binary) -> Sql:
     name = _OPERATOR_NAMES.get(node.operator)
-    if node.operator == "/":  # in SQL that of whole numbers is another
+    if node.operator == "/":  # in SQL integer division differs
         return _join("({} * 1.0 / {})", node.left, node.right)
     return _join(f"{name}({{}}, {{}})" if name else f"({{}} {node.operator} {{}})", node.left, node.right)
 

@@ -43,14 +43,14 @@ class Compiler:
         """Read the text of a path, a shipped name, or `-`."""
         if reference != STDIN:
             return self.library.open(reference)
-        # its references count from the folder that agym was called in
+        # its references are relative to the folder that agym was called in
         key = os.path.join(self.shell.cwd, STDIN_NAME)
         data = self.shell.stdin.read(MAX_BYTES + 1)
         put_back(self.shell.stdin, data)
         return decode(STDIN_NAME, data, key=key)
 
     def compile(self, source: Source | Diagnostic, *, base: bool = False, on_disk: bool = True) -> Compiled:
-        """Compile a text, or what is known of one that could not be opened."""
+        """Compile a text, or what is known about one that could not be opened."""
         if isinstance(source, Diagnostic):
             return Compiled(variants=(), diagnostics=(source,), num_runs=0)
         environ, known = self.shell.environ, self.catalog
@@ -70,8 +70,8 @@ class Compiler:
     ) -> tuple[CompiledVariant, ...]:
         """Compile all runs of a recipe; its mistakes and warnings go to standard error.
 
-        `source` is that of a recipe which lies elsewhere than its paths count from. Without `on_disk`, files that are
-        not there are no mistakes.
+        `source` is that of a recipe which is not in the folder that its paths are relative to. Without `on_disk`,
+        missing files are not mistakes.
         """
         compiled = self.compile(source or self.open(reference), on_disk=on_disk)
         if compiled.failed:
@@ -114,7 +114,7 @@ def _checked(path: str, base: bool, compiled: Compiled) -> Checked:
 
 
 def open_stored(target: str, stored: RunReader) -> Source | Diagnostic:
-    """The recipe in a run's folder; its paths count from where it was run."""
+    """The recipe in a run's folder; its paths are relative to where it was run."""
     return decode(os.path.join(target, RECIPE), stored.recipe, key=os.path.join(stored.folder, RECIPE))
 
 

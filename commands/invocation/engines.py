@@ -1,4 +1,4 @@
-"""Prepares this process for an engine: the environment variables it reads at start, and no warnings of its own."""
+"""Prepares this process for an engine: the environment variables that it reads at start, and its warnings hidden."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def has_started_again(environ: Mapping[str, str]) -> bool:
 
 
 def put_back(stdin: BinaryIO, data: bytes) -> None:
-    """Make what was read readable once more, after a restart of this process."""
+    """Make what was read readable again, after a restart of this process."""
     with suppress(UnsupportedOperation), TemporaryFile() as file:
         file.write(data)
         file.seek(0)

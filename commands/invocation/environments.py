@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["find_info", "is_address", "open_recorded", "open_target", "read_target_options"]
 
 _REACHES_OUT = ("mcp", "webarena")
-"""Environments that ask other servers, also without an address among their options."""
+"""Environments that contact other servers, even without an address among their options."""
 
 
 def is_address(target: str) -> bool:
@@ -29,7 +29,7 @@ def is_address(target: str) -> bool:
 
 
 def find_info(name: str, known: Mapping[str, EnvironmentInfo]) -> EnvironmentInfo:
-    """What is known of an environment that is registered, or lies in a folder."""
+    """What is known about an environment that is registered, or is in a folder."""
     if is_folder(name):
         return _read_folder(name)
     if name in known:
@@ -57,7 +57,7 @@ def _read_folder(name: str) -> EnvironmentInfo:
 
 
 async def open_target(arguments: argparse.Namespace, more: Mapping[str, Json] | None = None) -> EnvClient:
-    """Open what a command line names; `more` are options that it may set in another way."""
+    """Open what a command line names; `more` are options that it sets in another way."""
     from ...envs.errors import EnvError
 
     try:
@@ -100,8 +100,8 @@ def read_target_options(arguments: argparse.Namespace) -> Mapping[str, Json]:
 async def open_recorded(root: Path, name: str, stage: str, shell: Shell, *, typed: bool) -> EnvClient:
     """Open the environment of a run by its name; `typed` says that a person named the run and the episode.
 
-    A run folder may come from a stranger: what would run code is not opened at all, and what asks another server only
-    where a person has typed the command.
+    A run folder may come from a stranger: what would run code is not opened at all, and what contacts another server
+    only if a person has typed the command.
     """
     settings = _find_settings(root, name, stage, shell)
     _refuse_danger(root, name, settings, typed=typed)

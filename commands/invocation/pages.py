@@ -1,4 +1,4 @@
-"""Pages for a browser on this machine: where they are served, what is printed of them, where their data lie."""
+"""Pages for a browser on this machine: where they are served, what is printed about them, where their data are."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def serve_pages(
     from ...viewer.server import HOST, STATIC, create_viewer, serve_viewer
 
     if hasattr(os, "nice"):  # not on Windows
-        os.nice(10)  # a run that trains on this machine goes first
+        os.nice(10)  # a run that trains on this machine has priority
     listener = _listen(HOST, port)
     port, token = listener.getsockname()[1], secrets.token_urlsafe()
     url = f"http://{HOST}:{port}/{token}/"
@@ -83,7 +83,7 @@ async def serve_pages(
         shell.out.write(f"from another machine: ssh -L {port}:{HOST}:{port} {_user()}{socket.gethostname()}\n")
         shell.out.flush()
         if opens_browser:
-            # some browsers hold on to whoever opens them
+            # some browsers block the program that opens them
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
     application = create_viewer(runs, port=port, token=token, static=static or STATIC, more=more, abilities=abilities)

@@ -32,7 +32,7 @@ Type an action and press Enter. Besides:
   quit  end the episode; so does an empty line
 """
 _PICTURES = "screenshots"
-"""Option of the environments that give pictures."""
+"""Option of the environments that provide pictures."""
 
 
 # --- in a browser --------------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ async def _read_action(table: Table, shell: Shell) -> str:
 
 
 def _read(stdin: BinaryIO, loop: asyncio.AbstractEventLoop, typed: asyncio.Future[str]) -> None:
-    # past the buffer: a thread that waits there holds its lock, and Python cannot end meanwhile
+    # bypasses the buffer: a thread that waits there holds its lock, and Python cannot exit meanwhile
     line = getattr(stdin, "raw", stdin).readline().decode("utf-8", "replace").strip()
     loop.call_soon_threadsafe(_set_line, typed, line)
 

@@ -1,4 +1,4 @@
-"""Packages that a run imports, the extra that brings each, and the line that installs what is missing.
+"""Packages that a run imports, the extra that provides each, and the line that installs what is missing.
 
 The names of packages are those of their distributions; nothing is imported to find out.
 """
@@ -40,7 +40,7 @@ ENV_PACKAGES: Mapping[str, tuple[str, ...]] = {
     "textworld": ("textworld",),
     "reasoning-gym": ("reasoning-gym",),
 }
-"""All that an environment's extra brings and the environment imports."""
+"""All that an environment's extra provides and the environment imports."""
 PLAY_PACKAGES = ("httpx", "httptools")
 """What every environment is played with, of the extra `serve`."""
 _ENGINES = "'agym-dsl[cpu]', or on a machine with GPUs 'agym-dsl[cuda]'"
@@ -54,7 +54,7 @@ _MODULES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """Packages, any of which will do, the reason, and the extra that brings one."""
+    """Packages, any one of which will do, the reason, and the extra that provides one."""
 
     packages: tuple[str, ...]
     why: str
@@ -95,7 +95,7 @@ def check_models(plan: Plan, environ: Mapping[str, str]) -> None:
 
 
 def explain_missing_module(error: ModuleNotFoundError) -> str | None:
-    """What to install where a module of an extra is missing; None where it is none of an extra."""
+    """What to install if a module of an extra is missing; None if the module is not from an extra."""
     module = (error.name or "").partition(".")[0]
     packages = _MODULES.get(module)
     return packages and f"it needs the package '{module}': pip install {packages}"

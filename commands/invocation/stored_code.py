@@ -1,4 +1,4 @@
-"""Keys of a stored recipe that run code, which count only where the command line repeats them.
+"""Keys of a stored recipe that run code, which take effect only where the command line repeats them.
 
 A run folder may come from a stranger; what a person types does not.
 """
@@ -44,19 +44,19 @@ def code_refused(key: str, root: Path, repeat: str) -> RunError:
 
 
 def resume_command(plan: Plan, root: Path, folder: str) -> str:
-    """The command that resumes the run in a folder; paths in the plan count from `folder`."""
+    """The command that resumes the run in a folder; paths in the plan are relative to `folder`."""
     return shlex.join(["agym", *resume_words(plan, root, folder)])
 
 
 def resume_words(plan: Plan, root: Path, folder: str) -> list[str]:
-    """agym's arguments that resume a run from anywhere; they repeat what counts only where it is repeated."""
+    """agym's arguments that resume a run from anywhere; they repeat what takes effect only where it is repeated."""
     found = ((key, _from_anywhere(key, value, folder)) for key, value in dict(_keys(conceal(plan))).items())
     settings = (("--set", f"{key}={json.dumps(value)}") for key, value in found)
     return ["run", str(root), "--resume", *(word for pair in settings for word in pair)]
 
 
 def _from_anywhere(key: str, value: Any, folder: str) -> Any:
-    """A value for `--set`, whose paths count from where the command is given: a folder by its way from there."""
+    """A value for `--set`, whose paths are relative to where the command is given: a folder by its path from there."""
     if not key.endswith(".use") or not value.startswith("."):
         return value
     path = normpath(join(folder, value))

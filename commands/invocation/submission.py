@@ -54,7 +54,7 @@ class Request:
 
 
 class Files(Enum):
-    """What a job's nodes see of this machine's files."""
+    """Which of this machine's files a job's nodes see."""
 
     SHARED = auto()
     """All, under the same paths."""
@@ -264,7 +264,7 @@ def _mount(options: Mapping[str, str]) -> Path:
 
 
 def _refuse_files(variant: CompiledVariant, recipe: str, files: Files, folder: str) -> None:
-    """Refuse what the nodes would not find; `folder` is that of the recipe, counted from where agym is called."""
+    """Refuse what the nodes would not find; `folder` is that of the recipe, relative to where agym is called."""
     if variant.draft.hardware.launcher is Launcher.INLINE:
         raise JobError("'hardware.launcher: inline' does not go with a cluster: remove the key")
     if files is not Files.RECIPE and _leaves(recipe):

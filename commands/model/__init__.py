@@ -1,1 +1,1 @@
-"""Commands about models themselves: what there is to get, and a talk with one."""
+"""Commands about models themselves: downloading, chatting with and serving them."""

@@ -1,4 +1,4 @@
-"""`agym chat MODEL`: a talk with a model at the terminal. Ctrl-C ends a reply, Ctrl-D the talk."""
+"""`agym chat MODEL`: a chat with a model at the terminal. Ctrl-C ends a reply, Ctrl-D the chat."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ..invocation.shell import Exit, Shell, UsageError
 __all__ = ["add_arguments", "converse", "read_system_prompt", "run"]
 
 Reply = Callable[[Sequence[Mapping[str, str]]], Iterable[str]]
-"""From a conversation to the pieces of what comes next."""
+"""From a conversation to the pieces of the next reply."""
 _SYSTEM = re.compile(r"^## System prompt\n\n(`{3,})\n(.*?)\n\1$", re.MULTILINE | re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""What a model could change a terminal with."""
+"""Characters with which a model could change the terminal's state."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,7 +87,7 @@ def _read_lines(shell: Shell) -> Iterator[str]:
 
 
 def _show(pieces: Iterable[str], shell: Shell) -> str:
-    """Write a reply as it comes; Ctrl-C keeps what there is of it."""
+    """Write a reply as it arrives; Ctrl-C keeps what has arrived."""
     text = ""
     try:
         for piece in pieces:

@@ -1,5 +1,5 @@
-"""`agym serve MODEL`: the endpoint that agents are trained at, over a model that is not: any client of OpenAI's API can
-ask it, on this machine alone. Ctrl-C ends it.
+"""`agym serve MODEL`: the endpoint that is used in training, over a model that is not being trained: any client of
+OpenAI's API can use it, on this machine only. Ctrl-C ends it.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _find_saved(root: Path, wanted: str, given: str) -> Path:
 
 
 def _find_context(folder: Path, wanted: int | None) -> int:
-    """Return what was asked for where the model holds it; else the default, or less where it holds less."""
+    """Return the requested context if the model supports it; else the default, or less if it supports less."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     most = config.get("max_position_embeddings") or config.get("text_config", {}).get("max_position_embeddings")
     if wanted is None:
@@ -182,7 +182,7 @@ def _load(service: _Service, machine: Machine) -> tuple[Sampler, Policy]:
 
 
 def _await_signal() -> asyncio.Event:
-    """Return what is set by SIGINT or SIGTERM, which end it as asked for and not as a failure."""
+    """Return an event that SIGINT or SIGTERM sets: they are a requested end, not a failure."""
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)

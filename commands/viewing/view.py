@@ -1,7 +1,7 @@
-"""`agym view RUN...`: a server of pages on recorded episodes and metrics; `--text` prints episodes at the terminal,
+"""`agym view RUN...`: serves pages on recorded episodes and metrics; `--text` prints episodes at the terminal,
 `--replay` plays one again, `--export` writes some as SFT data.
 
-Only reads run folders; its index lies in the user's cache, tags in their data folder.
+Only reads run folders; its index is in the user's cache, tags in their data folder.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _tags_folder(shell: Shell) -> Path:
 
 
 _OF_TEXT: Mapping[str, object] = {"task": None, "step": None, "where": "", "words": "", "limit": None, "tag": []}
-"""Options of `--text` and `--export`, and what they are where they are not given."""
+"""Options of `--text` and `--export`, and their defaults."""
 _CHANGES: Mapping[str, object] = {"add_tag": None, "remove_tag": None}
 """Options of `--text` alone."""
 

@@ -51,7 +51,7 @@ def columns(text: str) -> int:
 
 
 def printable(text: str) -> str:
-    """Text without characters that a terminal would act upon."""
+    """Text without characters that a terminal would act on."""
     return "".join(_cell(character) for character in text)
 
 

@@ -1,1 +1,2 @@
-"""Playing and replaying: a person at an environment, and an episode done again. Imports no environment itself."""
+"""Playing and replaying: a person plays in an environment, or an episode is played again. Imports no environment
+itself."""

@@ -1,4 +1,4 @@
-"""Pictures of recorded episodes, by their names: what a file holds is looked at before it is sent."""
+"""Pictures of recorded episodes, by their names: a file's content is checked before it is sent."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A recorded episode, done again in its environment: same task, seed and actions, up to the first difference.
+"""A recorded episode, played again in its environment: same task, seed and actions, up to the first difference.
 
 What the agent did is what counts, not what it said: a reply that held no action is passed over. Of what it was told,
-only what came from the environment is compared: texts that a limit cut short, by what is left of them.
+only what came from the environment is compared: texts that a limit cut short, by the remaining part.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ __all__ = ["Difference", "Replayed", "replay_episode"]
 _COMPARED = 40
 """Characters at the end of a text that was cut in its middle."""
 _CLOSE = 1e-6
-"""Rewards are written in so many places."""
+"""Rewards are written with so many decimals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Where the environment did not do the same again."""
+    """Where the environment behaved differently."""
 
     turn: int
     """From 1; 0 is what was seen before the first."""
@@ -36,12 +36,12 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """What became of it."""
+    """The result of a replay."""
 
     turns: int
     """That were played again, up to the difference."""
     skipped: int
-    """Replies without an action that was understood: what was said to the environment is not recorded."""
+    """Replies without an understood action: what was sent to the environment is not recorded."""
     difference: Difference | None
 
 

@@ -1,4 +1,4 @@
-"""The room in which one person plays: one environment, one episode at a time, and a folder for what is to be kept."""
+"""The room in which one person plays: one environment, one episode at a time, and a folder for what is saved."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["CannotPlay", "Room"]
 _MOST_TASKS = 200
 """That are listed at once."""
 _LARGEST_SEED = 2**53
-"""A browser counts no further."""
+"""A browser handles no larger integer."""
 
 
 class CannotPlay(Exception):
@@ -44,7 +44,7 @@ class Room:
     _tasks: dict[str, Mapping[str, TaskInfo]] = field(default_factory=dict)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _saved: set[str] = field(default_factory=set)
-    """What was made of the episode under way."""
+    """What was saved of the episode under way."""
     _started_at: float = 0.0
 
     async def describe(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class Room:
         return self._tasks[split]
 
     async def begin(self, task: str, seed: int) -> dict[str, Any]:
-        """Begin an episode; one under way is left."""
+        """Begin an episode; one under way is abandoned."""
         if not 0 <= seed < _LARGEST_SEED:
             raise CannotPlay(f"a seed is a whole number from 0 to {_LARGEST_SEED - 1}")
         async with self._lock:

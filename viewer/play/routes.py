@@ -1,4 +1,4 @@
-"""What the page of play asks for, and the replay of a recorded episode. Only these routes, and tags, do anything."""
+"""What the play page asks for, and the replay of a recorded episode. Only these routes, and tags, have side effects."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def _play(doing: Awaitable[Any]) -> Any:
 
 
 def _asking(path: str, answer: Callable[[Request], Awaitable[Any]]) -> Route:
-    """A route that tells something of the room, in the loop in which it is played."""
+    """A route that reports on the room, in the loop in which it is played."""
 
     async def endpoint(request: Request) -> Response:
         try:

@@ -47,7 +47,7 @@ def _append(file: Path, line: Mapping[str, Any]) -> None:
     text = json.dumps(line, ensure_ascii=True, allow_nan=False, separators=(",", ":")) + "\n"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        # one write, so that two who play into the same folder do not mix their lines
+        # one write, so that two players with the same folder do not mix their lines
         with file.open("ab", buffering=0) as opened:
             opened.write(text.encode("ascii"))
             os.fsync(opened.fileno())

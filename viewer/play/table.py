@@ -1,6 +1,6 @@
-"""One episode under a person's hands: actions in, what is seen and earned out, and a record by episode.v2 at its end.
+"""One episode played by a person: actions in, observations and rewards out, and a record by episode.v2 at its end.
 
-Takes an open session of any environment; whoever makes the environment hands it in.
+Takes an open session of any environment; the caller that makes the environment hands it in.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Table:
     """By their names, of all that was seen."""
     dropped_pictures: int = 0
     _script: tuple[str, ...] | None = None
-    """The expert's way from the start, once it was asked for."""
+    """The expert's solution from the start, once it was asked for."""
 
     def __post_init__(self) -> None:
         self._keep_picture(self.session.first)
@@ -80,7 +80,7 @@ class Table:
 
     @property
     def seen(self) -> Observation:
-        """What stands before the player."""
+        """What the player sees."""
         return self.played[-1].step.observation if self.played else self.session.first
 
     async def act(self, action: str) -> Step:
@@ -91,7 +91,8 @@ class Table:
         return step
 
     async def advice(self) -> str | None:
-        """What an expert would do now; of one that knows the way from the start alone, as long as it was kept to."""
+        """What an expert would do now; from one that knows only the solution from the start, as long as it has been
+        followed."""
         if self.is_over:
             return None
         now = await self.session.advice()
@@ -106,7 +107,7 @@ class Table:
     async def close(self) -> None:
         await self.session.close()
 
-    # --- what is told
+    # --- what is shown
 
     def snapshot(self) -> dict[str, Any]:
         """All that a page shows."""
@@ -155,7 +156,7 @@ class Table:
     # --- what is kept
 
     def record(self, name: str, form: WritesReplies) -> dict[str, Any]:
-        """The episode by episode.v2: a demonstration without tokens, as nobody sampled any."""
+        """The episode by episode.v2: a demonstration without tokens, as none were sampled."""
         opening = form.opening(self.spec.prompt, self.session.first.text)
         first = self.name_of(self.session.first)
         step = self.played[-1].step if self.played else None

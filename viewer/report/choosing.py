@@ -1,4 +1,5 @@
-"""Which episodes of a run a report shows: some of each kind, spread over the whole run. The same run gives the same."""
+"""Which episodes of a run a report shows: some of each kind, spread over the whole run. The same run gives the same
+choice."""
 
 from __future__ import annotations
 

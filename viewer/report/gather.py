@@ -1,4 +1,4 @@
-"""What a report says of a run, at one of several levels of detail, and what it leaves out of an episode."""
+"""What a report says about a run, at one of several levels of detail, and what it leaves out of an episode."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["DETAILS", "Detail", "describe_episode", "describe_run"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detail:
-    """How much of a run is told."""
+    """How much of a run is shown."""
 
     points: int
     """Of a curve."""

@@ -1,6 +1,6 @@
-"""One file of HTML that needs nothing else: data, script and style stand in it, and it loads nothing from anywhere.
+"""One HTML file that needs nothing else: data, script and style are inside, and it loads nothing from anywhere.
 
-Its policy names script and style by their hashes, so that nothing that the data hold can run. Texts reach the page by
+Its policy names script and style by their hashes, so that nothing in the data can run. Texts reach the page by
 `textContent` alone.
 """
 
@@ -25,7 +25,7 @@ from .gather import DETAILS, describe_episode, describe_run
 __all__ = ["LARGEST", "MARK", "MOST_EPISODES", "MOST_RUNS", "Report", "write_report"]
 
 MARK = "<!doctype html>\n<!-- agym report -->\n"
-"""With which each report begins."""
+"""The beginning of each report."""
 LARGEST = 10_000_000
 """Bytes of a report."""
 MOST_EPISODES = 200
@@ -40,7 +40,7 @@ class Report:
     page: str
     num_episodes: int
     left_out: tuple[str, ...]
-    """What it says that is not in it."""
+    """Its note on what it leaves out."""
 
 
 def write_report(roots: Sequence[Path], cache: Path) -> Report:
@@ -60,7 +60,7 @@ def write_report(roots: Sequence[Path], cache: Path) -> Report:
 
 
 def _describe_runs(roots: Sequence[Path], room: int) -> list[dict[str, Any]]:
-    """All runs but for their episodes, in as much detail as takes at most half of the room, or else the least."""
+    """All runs without their episodes, in as much detail as takes at most half of the room, or else the least."""
     for detail in DETAILS:
         runs = [describe_run(root, detail) for root in roots]
         if len(_encode(runs)) <= room // 2:
@@ -69,7 +69,7 @@ def _describe_runs(roots: Sequence[Path], room: int) -> list[dict[str, Any]]:
 
 
 def _add_episodes(runs: Sequence[dict[str, Any]], roots: Sequence[Path], cache: Path, room: int) -> tuple[int, int]:
-    """Put episodes in, in turn of each run, as long as there is room; return how many are in, and how many are not."""
+    """Add episodes, from each run in turn, as long as there is room; return how many are in, and how many are not."""
     total, shown = 0, 0
     with ExitStack() as opened:
         waiting = []
@@ -110,7 +110,7 @@ def _take_turns(waiting: Sequence[_Waiting]) -> Iterator[tuple[dict[str, Any], d
 
 
 def _encode(value: Any) -> str:
-    """JSON that ends no element of HTML: it is plain ASCII, without `<`."""
+    """JSON that cannot end an HTML element: it is plain ASCII, without `<`."""
     return dump_json(value).decode("ascii").replace("<", "\\u003c")
 
 

@@ -1,4 +1,4 @@
-"""Requests that do something: a small JSON object in, JSON out; what cannot be done is told with its status."""
+"""Requests that do something: a small JSON object in, JSON out; what cannot be done is reported with its status."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Body:
 
     def _take(self, name: str, kind: type[T], expected: str, default: T | None = None) -> T:
         value = self._data.get(name, default)
-        # true is no number here, though it is one to Python
+        # true is not a number here, though it is one in Python
         if not isinstance(value, kind) or type(value) is not kind:
             raise Refused(400, f"'{name}' must be {expected}")
         return value
@@ -64,7 +64,7 @@ def posting(path: str, answer: Callable[[Body], Awaitable[Any]]) -> Route:
 
 
 def reading(path: str, answer: Callable[[Request], Any]) -> Route:
-    """A route that tells something; it is computed in a thread."""
+    """A route that only reports; it is computed in a thread."""
 
     def endpoint(request: Request) -> Response:
         try:

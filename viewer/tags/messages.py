@@ -11,9 +11,9 @@ __all__ = ["export_lines", "messages_of"]
 
 
 def messages_of(record: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The conversation of an episode; None of one that is not one conversation, or in which nothing was said.
+    """The conversation of an episode; None if it is not a single conversation, or nothing was said in it.
 
-    A reply that held no action is marked as nothing to imitate.
+    A reply that held no action is marked as not to be imitated.
     """
     if len(record.get("segments", ())) > 1:
         return None
@@ -37,7 +37,7 @@ def messages_of(record: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def export_lines(records: Iterable[Mapping[str, Any]]) -> tuple[str, int, int]:
-    """Write conversations, a line each; return them, how many they are, and how many episodes are none."""
+    """Write conversations, a line each; return them, how many they are, and how many episodes are not conversations."""
     found = [messages_of(record) for record in records]
     lines = [json.dumps(each, ensure_ascii=True, allow_nan=False) + "\n" for each in found if each is not None]
     return "".join(lines), len(lines), len(found) - len(lines)

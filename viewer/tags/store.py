@@ -1,7 +1,7 @@
 """Tags of episodes, in the user's data folder: a file for each run, by the run's own place.
 
-A tag holds what its episode was like as well: where another episode has the same id, as in a run that was begun anew,
-it has no tag.
+A tag also records what its episode was like: another episode with the same id, as in a run that was started anew, does
+not get the tag.
 """
 
 from __future__ import annotations
