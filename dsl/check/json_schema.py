@@ -192,7 +192,7 @@ def _unknown_keys(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
     for holder, fallen in _unindented(scene, entries, unknown, pattern):
         scene.unindented.add((*path, holder))
         names = " and ".join(quote(entry.name) for entry in fallen)
-        message = f"{names} {'stands' if len(fallen) == 1 else 'stand'} beside {quote(holder)}, which is empty"
+        message = f"{names} {'is' if len(fallen) == 1 else 'are'} next to {quote(holder)}, which is empty"
         help_text = f"indent {'it' if len(fallen) == 1 else 'them'} below '{holder}:'"
         yield Diagnostic(code="unknown-key", message=message, span=fallen[0].key.span, help=help_text)
         unknown = [entry for entry in unknown if entry not in fallen]

@@ -266,7 +266,7 @@ def _message(data: Mapping[str, Any], place: str) -> _Said:
     if data.get("content") is None and not calls:
         raise ValueError(f"{place}: 'content' is missing; expected a text, or 'tool_calls' of an assistant")
     if (weight := _given(data, "weight", 1)) not in (0, 1):
-        raise ValueError(f"{place}.weight is {str(weight)[:40]}, expected 1, or 0 for a reply that is not learnt from")
+        raise ValueError(f"{place}.weight is {str(weight)[:40]}, expected 1, or 0 for a reply that is not trained on")
     text = _text(_given(data, "content", ""), f"{place}.content")
     trained = build_typed(bool, _given(data, "learn", True), f"{place}.learn") and bool(weight)
     return Message(role, text), ConversationReply(text=text, calls=tuple(map(load_call, calls)), trained=trained)

@@ -79,7 +79,7 @@ def read_batches(folder: Path, environments: Collection[str] | None = None) -> t
     except Exception as error:
         # files can hold anything, so reading them can fail in any way
         reason = f"{type(error).__name__}: {str(error)[:200]}"
-        raise RunError(f"'{folder / _TEXT}' or '{_TOKENS}' beside it is damaged: {reason}") from error
+        raise RunError(f"'{folder / _TEXT}' or '{_TOKENS}' next to it is damaged: {reason}") from error
 
 
 def _read_batches(folder: Path, environments: Collection[str] | None) -> tuple[RolloutBatch, ...]:

@@ -197,7 +197,7 @@ def test_no_explained_name_is_a_key_of_ours_or_leads_to_one() -> None:
         ("vllm_server_host: localhost", "vllm_server_host", "always samples with vLLM"),
         ("hardware: {ray_adress: auto}", "ray_adress", "did you mean 'ray_address'?"),
         ("algorithm: {preference: {loss_type: ipo}}", "loss_type", "the loss of DPO"),
-        ("sampling: {repetition_penalty: 1.1}", "repetition_penalty", "what is learnt must be what was sampled"),
+        ("sampling: {repetition_penalty: 1.1}", "repetition_penalty", "what is trained on must be what was sampled"),
     ],
 )
 def test_a_foreign_key_without_a_counterpart_is_explained(extra: str, key: str, says: str) -> None:
@@ -223,13 +223,13 @@ def test_every_foreign_value_leads_to_a_value_that_exists() -> None:
         (
             "eval:\nevery: 3\ngreedy: true",
             "every",
-            "'every' and 'greedy' stand beside 'eval', which is empty",
+            "'every' and 'greedy' are next to 'eval', which is empty",
             "indent them below 'eval:'",
         ),
         (
             "algorithm:\n  kl:\n  coef: 0.1",
             "coef",
-            "'coef' stands beside 'kl', which is empty",
+            "'coef' is next to 'kl', which is empty",
             "indent it below 'kl:'",
         ),
     ],

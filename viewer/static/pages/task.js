@@ -1,4 +1,4 @@
-// One task over the steps of a run: all attempts, and the last that won beside the first that lost after it.
+// One task over the steps of a run: all attempts, and the last that won next to the first that lost after it.
 import { getJson } from "../api.js";
 import { addChildren, h } from "../dom.js";
 import { addKeys } from "../keys.js";
@@ -61,7 +61,7 @@ function strip(run, episodes) {
   return h("ol", { class: "strip", "aria-label": "Attempts by step" }, items);
 }
 
-// The last attempt that won before it was lost for the first time, beside that one.
+// The last attempt that won before it was lost for the first time, next to that one.
 async function turningPoint(run, episodes, signal) {
   const played = episodes.filter((each) => each.purpose !== "demonstration");
   let pair = null;
