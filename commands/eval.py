@@ -245,7 +245,7 @@ def _show(result: _Result, exam: _Exam, shell: Shell) -> None:
 
     if result.row is None:
         shell.err.write(
-            f"agym eval: interrupted: {result.missing} episodes of what was begun are missing, what "
+            f"agym eval: interrupted: {result.missing} episodes of the started plays are missing, what "
             "follows is partial\n"
         )
     else:

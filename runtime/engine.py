@@ -395,7 +395,7 @@ class Engine:
             proof = await self._workers.sync(self._progress.version)
             if self._synced < 0 and proof.unproven:
                 kinds = ", ".join(proof.unproven)
-                self._reporter.note(f"sync: {kinds} cannot be compared with what was sent; log-probs alone prove them")
+                self._reporter.note(f"sync: {kinds} cannot be compared with what was sent; only log-probs check them")
             self._synced = self._progress.version
 
     async def evaluate(self) -> None:

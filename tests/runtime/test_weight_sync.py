@@ -88,5 +88,5 @@ def test_kinds_that_log_probs_alone_prove_are_told_once(new_run: Any) -> None:
     run.sampler.load, run.reporter.note = partly, notes.append
     run.go()
     assert [note for note in notes if note.startswith("sync: ")] == [
-        "sync: model.layers.*.experts.weight cannot be compared with what was sent; log-probs alone prove them"
+        "sync: model.layers.*.experts.weight cannot be compared with what was sent; only log-probs check them"
     ]
