@@ -1,5 +1,4 @@
-"""What this machine has: Python, cores, memory, GPUs, installed packages. No package is imported, and nothing
-raises."""
+"""What this machine has: Python, cores, memory, GPUs, installed packages; imports none of these, never raises."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""`frozen`: like `dataclass(frozen=True, slots=True)` to everything that inspects a class, and quick to declare and
-make.
+"""`frozen`: like `dataclass(frozen=True, slots=True)` to code that inspects a class, and quick to declare and make.
 
 That one compiles six methods for each class, a third of the time of a first `agym validate`, and sets each value by the
 name of its field; here one is compiled, which fills the slots themselves, and the others are shared.

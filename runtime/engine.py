@@ -309,8 +309,7 @@ class Engine:
             self._progress.updates = 0
 
     async def _refer(self) -> None:
-        """Tell the learner the reference of its divergences; keep what this stage begins with if any stage refers to
-        it."""
+        """Set the reference that divergences are measured from; keep this stage's start if any stage refers to it."""
         stages, index = self._plan.stages, self._stage.index
         asked = {reference_stage(stages, each) for each in stages[index:] if _has_earlier_self(each)}
         if index in asked - {0} and self._progress.step == 0:
@@ -444,8 +443,7 @@ class Engine:
             self._reporter.note("no checkpoint to roll back to yet: the update was left out instead")
             return
         folder, (then, _) = good
-        # batches under way were played by weights that are given up here: by those that failed, or by ones just before
-        # them
+        # batches under way were played by weights that are given up here: those that failed, or ones just before them
         await self._prefetcher.back_to()
         await self._workers.learner(LearnerWorker.load, folder)
         await self._optimise(fresh=_lesson(self._plan.stages[then.stage]) != _lesson(self._stage))

@@ -99,8 +99,7 @@ def brief_turns(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def first_difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> int | None:
-    """Number of the first turn in which the agents act differently or are told something different; None if there is
-    none."""
+    """Number of the first turn in which the agents act differently or are told different things; None if none."""
     told = [[record["opening"], *_deeds(record)] for record in (a, b)]
     pairs = zip_longest(*told)
     return next((max(number, 1) for number, (old, new) in enumerate(pairs) if old != new), None)

@@ -176,8 +176,7 @@ def describe_ending(run: Path, events: Sequence[Row]) -> str | None:
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether a process of this machine holds the lock; the kernel is asked, as trying to lock it could stop a run's
-    start."""
+    """Whether a process of this machine holds the lock; asks the kernel, as trying to lock could stop a run's start."""
     with suppress(OSError):
         status = path.stat()
         place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"

@@ -170,7 +170,7 @@ def _export(arguments: argparse.Namespace, shell: Shell) -> Exit:
     shell.out.write(f"wrote {plural(num_written, 'conversation')} to {arguments.export}\n")
     if num_others:
         shell.err.write(
-            f"agym view: {plural(num_others, 'episode')} left out: their context was cut, so they are not conversations\n"
+            f"agym view: {plural(num_others, 'episode')} left out: not conversations, as their context was cut\n"
         )
     return Exit.RIGHT
 

@@ -42,8 +42,7 @@ class Bound:
     places: TreePlaces
     diagnostics: tuple[Diagnostic, ...]
     rejected: tuple[Diagnostic, ...]
-    """Why there is no recipe although there are no diagnostics: what `json_schema.py` and `compose` report in better
-    words."""
+    """Why there is no recipe, though no diagnostics: what `json_schema.py` and `compose` report in better words."""
 
 
 def bind(tree: MapNode) -> Bound:
@@ -186,8 +185,7 @@ class _Reader:
         return BAD
 
     def reject(self, node: Node, expected: str, code: str = "wrong-type") -> _Bad:
-        """Reject what a schema sees as well; but a schema takes text that reads `${` because it was escaped for a
-        reference."""
+        """Reject what a schema sees as well; but it takes text with an escaped `${` in it for a reference."""
         report = Diagnostic(code=code, message=f"expected {expected}, got {describe_node(node)}", span=node.span)
         is_escaped = isinstance(node, ScalarNode) and "${" in node.text.value and not UNREPLACED.search(node.span.text)
         (self.diagnostics if is_escaped else self.rejected).append(report)

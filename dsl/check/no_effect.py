@@ -153,8 +153,7 @@ def list_keys_without_effect(recipe: Recipe, places: Places, catalog: Catalog) -
 
 
 def _asks_judge(stage: Stage, catalog: Catalog) -> bool:
-    """Whether an environment may ask a judge; nothing is known about one behind an address, nor about a folder that was
-    not read."""
+    """Whether an environment may ask a judge; nothing is known about one behind an address or in an unread folder."""
     for environment in stage.environments.values():
         info = catalog.environments.get(environment.use or "")
         hidden = environment.url is not None or (info is None and is_folder(environment.use or ""))

@@ -1,8 +1,7 @@
 """Files and folders that a recipe names: the folders that their paths are relative to.
 
-In a compiled recipe every path is relative to its own folder, so that its plan is the same on every machine; in a plan
-that is run they are joined to that folder, so that it runs from anywhere. Ids of the hub and absolute paths stay as
-they are.
+In a compiled recipe every path is relative to its own folder, so its plan is the same on every machine; in a plan that
+is run, paths are joined to that folder, so it runs from anywhere. Ids of the hub and absolute paths stay as they are.
 """
 
 from __future__ import annotations

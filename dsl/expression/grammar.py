@@ -1,5 +1,4 @@
-"""`grammar.lark` to `grammar.json`: `python -m agym.dsl.expression.grammar` writes it, a test checks that it is up to
-date.
+"""`grammar.lark` to `grammar.json`: `python -m agym.dsl.expression.grammar` writes it, a test checks that it is fresh.
 
 Lark makes the LALR(1) tables here, once, because importing it and building them takes longer than checking a recipe;
 nothing else imports it. In a state, a number from 0 is the state to go to, a negative one `n` reduces by rule `~n`.

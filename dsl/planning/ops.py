@@ -129,8 +129,7 @@ def _rl(context: _Context) -> list[Op]:
 
 
 def _needs_old_logprobs(context: _Context) -> bool:
-    """In fp32 on fresh samples the sampler's log-probs equal the learner's to 1e-5: a second forward pass gains
-    nothing."""
+    """In fp32 on fresh samples the sampler's log-probs equal the learner's to 1e-5: a second forward gains nothing."""
     dtype, hardware = context.model.dtype, context.hardware
     exact = dtype is DType.FP32 or (dtype is DType.AUTO and hardware.gpus_per_node == 0)
     corrects = context.stage.algorithm.importance.correction is not Correction.NONE

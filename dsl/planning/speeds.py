@@ -1,5 +1,4 @@
-"""How fast a GPU computes, reads its memory and sends: its maker's figures, and the share of them assumed to be
-reached.
+"""How fast a GPU computes, reads its memory and sends: its maker's figures, and the share assumed to be reached.
 
 Estimates only: docs/memory.md says what they leave out.
 """

@@ -36,8 +36,7 @@ _FOLDER = ("model", "lora", "path")
 
 
 def find_wrong_paths(recipe: Recipe, places: TreePlaces, find: Find) -> Iterator[Diagnostic]:
-    """Report each text that is not a path, and each path that leads nowhere; a stage inherits most of them, and each is
-    reported once."""
+    """Report what is not a path, and paths that lead nowhere; each once, though stages inherit most of them."""
     done: set[Span] = set()
     for path, value, refers in list_references(recipe):
         span = places.value(*path)

@@ -21,8 +21,7 @@ __all__ = ["HARDWARE_RULES"]
 
 
 def engines_fit_the_machines(case: Case) -> Iterator[Diagnostic]:
-    """Check that an engine's GPUs are on one node and share the model's heads: one report, with values that would
-    work."""
+    """Check that an engine's GPUs are on one node and share the model's heads: one report, with a valid alternative."""
     hardware = case.recipe.hardware
     if _split_fault(case):
         return
@@ -228,8 +227,7 @@ def _out_of_memory(case: Case, role: Role, peak: int, capacity: int, uses: Itera
 
 
 def _ways_to_fit(case: Case) -> str:
-    """The cheapest settings with which everything fits: two that suffice alone, else the fewest that suffice
-    together."""
+    """The cheapest settings with which everything fits: two that suffice alone, else the fewest that do together."""
     ways = [way for way in _savings(case.recipe) if _is_possible(replace(case, recipe=way[1](case.recipe)))]
     alone: dict[str, str] = {}
     for words, change in ways:

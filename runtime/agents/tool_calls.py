@@ -1,7 +1,7 @@
 """The format `tools`: calls as the model's own template writes them, else the bare action between tags.
 
-Where the template shows no tools, or writes calls in a way that is not parsed here, the rules ask for `<tool_call>go
-north</tool_call>`, which even a vocabulary of words can spell.
+Where the template shows no tools, or writes calls in a way that is not parsed here, the rules ask for
+`<tool_call>go north</tool_call>`, which even a vocabulary of words can spell.
 """
 
 from __future__ import annotations

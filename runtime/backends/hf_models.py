@@ -380,8 +380,7 @@ def _config_values(init: Init, tokenizer: PreTrainedTokenizerBase, positions: in
         "intermediate_size": init.intermediate or 3 * init.hidden,
         "max_position_embeddings": positions,
         "tie_word_embeddings": init.tie_embeddings,
-        # keeps the size of activations from layer to layer: with the 0.02 of large models those of a narrow one would
-        # vanish
+        # keeps the scale of activations through layers: at the 0.02 of large models, a narrow one's would vanish
         "initializer_range": init.hidden**-0.5,
         "bos_token_id": None,
         "eos_token_id": end,

@@ -327,8 +327,7 @@ class VllmSampler:
         return SyncProof(compared=compared, unproven=unproven, difference=difference)
 
     async def _divide(self, tensors: NamedTensors | AsyncIterable[NamedTensors]) -> AsyncIterator[NamedTensors]:
-        """Yield the tensors for each call of the workers: all at once, or in buckets for workers in other processes,
-        which get copies."""
+        """Yield the tensors for each call of the workers: all at once, or in buckets if other processes get copies."""
         if isinstance(tensors, AsyncIterable):
             async for bucket in tensors:
                 yield bucket

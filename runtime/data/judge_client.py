@@ -270,8 +270,7 @@ class JudgeClient:
     def __init__(
         self, plan: Plan, file: Path, secret: Secret, sleep: Sleep = asyncio.sleep, *, scores: bool = True
     ) -> None:
-        """A client that scores nothing, but answers environments, needs a token only once it is asked, and no
-        prompt."""
+        """A client that only answers environments needs no prompt, and a token only once it is asked."""
         rewards = [stage.settings.reward for stage in plan.stages]
         self._judges = {reward.judge for reward in rewards if reward.judge is not None}
         self._secret = secret

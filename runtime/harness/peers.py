@@ -35,8 +35,7 @@ class Peers:
             each.pop(key, None)
 
     def admits(self, key: str, scope: Mapping[str, Any]) -> bool:
-        """Return whether a connection is one of the episode's own processes, and blame the episode that it belongs
-        to."""
+        """Return whether a connection is one of the episode's own processes, and blame the episode that owns it."""
         socket = _find_socket(scope)
         if socket is None or key not in self._guards or socket in self._known[key]:
             return True

@@ -87,8 +87,7 @@ async def run_process(
 
 
 def _resolve(word: str) -> str:
-    """The interpreter of this run, for `python` alone; a relative path is made absolute, to be found from the scratch
-    folder."""
+    """The interpreter of this run, for `python` alone; makes relative paths absolute, as the command runs elsewhere."""
     return sys.executable if word == "python" else os.path.abspath(word) if word.startswith(("./", "../")) else word
 
 

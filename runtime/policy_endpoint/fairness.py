@@ -1,5 +1,4 @@
-"""Turns at the engine: at most so many requests at a time, and of those that wait, the one whose episode has had
-least."""
+"""Turns at the engine: at most so many requests at a time; of those waiting, the one whose episode has had least."""
 
 from __future__ import annotations
 

@@ -123,8 +123,7 @@ def _to_response(episode: Episode) -> Response:
 
 
 async def _pair_recorded(context: StageContext) -> list[Pair]:
-    """The pairs of a run folder: among the recorded episodes of each attempt at a task, by the scores that were
-    recorded.
+    """The pairs of a run folder: among the recorded episodes of each attempt at a task, by their recorded scores.
 
     A reply that was not understood is not to be imitated, and all the more to be avoided: all turns are compared."""
     conversations = read_episodes(resolve_data_path(context))[: context.stage.algorithm.data.limit]

@@ -39,8 +39,7 @@ Sync = Callable[[], Awaitable[None]]
 Drawn = Callable[[], None]
 """Signals that all tasks of a batch have been drawn."""
 PlayBatch = Callable[[Progress, int, Drawn], Coroutine[Any, Any, RolloutBatch]]
-"""Plays a step's batch with the run's progress as of that step, so many steps ahead of the one that it is started
-in."""
+"""Plays a step's batch with the run's progress as of that step, so many steps ahead of the one it is started in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +122,7 @@ class Prefetcher:
         return tuple(each.batch.result() for each in self.begun)
 
     async def back_to(self, begun: tuple[Begun, ...] = ()) -> None:
-        """Drop batches started since; they are played to their end first, as their sampler may be in another
-        process."""
+        """Drop batches started since; they are played to the end first, as a sampler may be in another process."""
         for played in await self._settle():
             # nobody waits any more for a refused batch; but a bug must still surface
             if isinstance(played, BaseException) and not isinstance(played, StepRefused):

@@ -141,8 +141,7 @@ def reference_stage(stages: Sequence[PlanStage], stage: PlanStage) -> int:
 
 
 def equal_parts(order: Sequence[int], most: int) -> list[Sequence[int]]:
-    """As few parts as possible, as equal as possible: if groups were filtered out, no update gets only a small
-    remainder."""
+    """As few parts as possible, as equal as possible: after filtering, no update is left with a small remainder."""
     count = -(-len(order) // most)
     borders = [len(order) * part // count for part in range(count + 1)]
     return [order[low:high] for low, high in pairwise(borders)]
@@ -248,11 +247,9 @@ def update_settings(context: StageContext) -> UpdateSettings:
 
 
 def pair_settings(context: StageContext) -> UpdateSettings:
-    """Settings of updates whose advantages hold everything: the plain policy gradient, divided by the number of
-    sequences.
+    """For updates whose advantages hold everything: the plain policy gradient, divided by the number of sequences.
 
-    The preference is learned by the policy that plays, at its temperature; if none plays, by the model at temperature
-    1.
+    The preference is learned by the policy that plays, at its temperature, or else by the model, at temperature 1.
     """
     settings, algorithm = update_settings(context), context.stage.algorithm
     fresh = algorithm.data.source is DataSource.ROLLOUT

@@ -1,7 +1,6 @@
 """The files of a checkpoint, sealed by a list with their sizes and checksums, and checked against it.
 
-The list holds a checksum of itself. Checkpoints of version 0.1.0 have none; for those, files are only checked for being
-readable.
+The list holds a checksum of itself. Checkpoints of version 0.1.0 have none; their files are only checked to parse.
 """
 
 from __future__ import annotations

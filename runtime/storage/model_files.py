@@ -1,5 +1,4 @@
-"""Model folders inside a run folder: which files they may hold, so that loading one runs no code; and what a run began
-from.
+"""Model folders inside a run folder: what they may hold, so that loading one runs no code; and what a run began from.
 
 A run folder may come from a stranger. A checksum proves that nothing changed since it was written, not who wrote it.
 """

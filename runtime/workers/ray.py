@@ -1,8 +1,7 @@
 """Workers as Ray actors: a process for each sampler, with its environments, and one for each rank of the learner.
 
 The workers are those of an inline group, and with one of each the results are bit-identical. An actor is given a
-function of its worker and its arguments, so no call is written twice. What a worker raises is raised here as it was
-raised there.
+function of its worker and its arguments, so no call is written twice. What a worker raises is raised here unchanged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The samplers of a run: groups are handed out to them, and a lost sampler is replaced.
 
-With one sampler everything goes to it at once, in order, and results are bit-identical to those of a sampler in this
-process.
+With one sampler everything goes to it at once, in order, with the same bits as a sampler in this process.
 """
 
 from __future__ import annotations

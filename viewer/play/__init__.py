@@ -1,2 +1,1 @@
-"""Playing and replaying: a person plays in an environment, or an episode is played again. Imports no environment
-itself."""
+"""Playing and replaying: a person in an environment, or an episode played again. Imports no environment itself."""

@@ -91,8 +91,7 @@ class Table:
         return step
 
     async def advice(self) -> str | None:
-        """What an expert would do now; from one that knows only the solution from the start, as long as it has been
-        followed."""
+        """What an expert would do now; if it knows only a full solution, as long as that has been followed."""
         if self.is_over:
             return None
         now = await self.session.advice()

@@ -1,5 +1,4 @@
-"""Which episodes of a run a report shows: some of each kind, spread over the whole run. The same run gives the same
-choice."""
+"""Which episodes of a run a report shows: some of each kind, spread over the whole run; the same for the same run."""
 
 from __future__ import annotations
 

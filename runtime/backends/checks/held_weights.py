@@ -126,8 +126,7 @@ class HeldWeights:
                     yield name, f"'{name}' is packed with other values"
 
     def _find_transformed(self, wrong: Collection[str]) -> frozenset[str]:
-        """Return kinds that differ in all layers: that is due to the architecture, while a sync fault affects some
-        layers.
+        """Return kinds that differ in all layers: that comes from the architecture; a sync fault affects some.
 
         Whether all layers are wrong for another reason is left to the log-probs.
         """

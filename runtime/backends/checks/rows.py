@@ -140,8 +140,7 @@ class RowReader:
         return self._run(ids[None], **self._about(row))[0]
 
     def read(self, row: PackedRow, places_N: Tensor | None = None) -> tuple[Tensor, RowSlice | WholeRow]:
-        """Return the last hidden states at those of the given places, by default all, that this rank computes; and
-        which."""
+        """Return the last hidden states at the given places (or all) that this rank computes, and which those are."""
         hidden_LD = self.hidden_states(row)
         if self._dividing is None:
             return hidden_LD if places_N is None else hidden_LD.index_select(0, places_N), WholeRow()
