@@ -252,7 +252,7 @@ def _to_messages(what: str | list[Mapping[str, Any]], role: str) -> list[Mapping
 
 
 _Said = tuple[Message, ConversationReply]
-"""A message, and the same as a reply, for assistant messages."""
+"""A message, and its content as a reply, if it is one."""
 
 
 def _message(data: Mapping[str, Any], place: str) -> _Said:

@@ -76,7 +76,7 @@ class _Auxiliary(Generic[L]):
 
 
 class LearnerWorker:
-    """Trains: the policy's learner, its reference, and the critic trained with it, if any."""
+    """Holds the policy's learner, its reference, and the critic trained with it, if any."""
 
     def __init__(
         self,
