@@ -436,7 +436,7 @@ class Engine:
         if guarding.roll_backs > self._plan.guards.max_roll_backs:
             helpless = f"and {self._plan.guards.max_roll_backs} roll-backs did not help"
             raise GuardStop(f"{verdict.reason}; {helpless}; {verdict.help}")
-        # a checkpoint that only an interrupted run has must not decide where this one goes
+        # a checkpoint that only an interrupted run has must not decide how this one continues
         with on_disk("roll-back"):
             good = self._space.newest_sound(self._read, self._reporter.note, self._is_regular)
         if good is None:

@@ -34,7 +34,7 @@ def export(reader: RunReader, plan: Plan, saved: SavedStep, folder: Path, versio
     try:
         with fill_folder(folder) as made:
             if saved.model is not None:
-                # whoever may read the new folder may read all of it
+                # a user who may read the new folder may read all of it
                 shutil.copytree(
                     saved.model,
                     made,

@@ -57,7 +57,7 @@ class EvalProgress:
 
     @property
     def missing(self) -> int:
-        """Episodes of plays that were begun and not finished."""
+        """Episodes of plays that were started and not finished."""
         return sum(each.expected - len(each.episodes) for each in self._plays)
 
     def begin(self, environment: str, horizon: int, mode: Mode, episodes: int) -> None:

@@ -141,7 +141,7 @@ def _stage_algorithm(own: MapNode | None, above: MapNode | None, whole: MapNode 
 
 
 def _kept(node: MapNode, keeps: Callable[[Path], bool], path: Path) -> MapNode:
-    """Only the keys that are kept; a map of which nothing is left goes too."""
+    """Only the keys that are kept; a map that becomes empty is removed too."""
     entries = []
     for entry in node.entries:
         here = (*path, entry.name)

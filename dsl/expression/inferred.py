@@ -14,7 +14,7 @@ NUMBERS = (ExprType.NUMBER, ExprType.INTEGER)
 
 @frozen(kw_only=False)
 class Shape:
-    """What is known of a value."""
+    """What is known about a value."""
 
     type: ExprType | None
     """None after a mistake, so that it is not reported again by what is around it."""
@@ -37,7 +37,7 @@ POISON = Shape(None)
 
 
 def fits(shape: Shape, want: ExprType) -> bool:
-    """Whether a value may stand where a type is wanted; a constant such as 20 / 2 is as whole as its value."""
+    """Whether a value may be used where a type is wanted; a constant such as 20 / 2 is as whole as its value."""
     if shape.type is want or (want is ExprType.NUMBER and shape.is_number):
         return True
     return want is ExprType.INTEGER and isinstance(shape.constant, float) and shape.constant.is_integer()

@@ -27,7 +27,7 @@ class ExprType(StrEnum):
 
 @frozen
 class Fact:
-    """A name and what is known of it before a run."""
+    """A name and what is known about it before a run."""
 
     type: ExprType
     doc: str
@@ -46,7 +46,7 @@ class Scope:
     """The names of one kind of place."""
 
     place: str
-    """What stands there, for an error: "no such name in {place}"."""
+    """What that place is called in an error: "no such name in {place}"."""
     keys: tuple[str, ...]
     """The keys of a recipe that are read with it, or the first of them."""
     facts: Mapping[str, Fact] = field(default_factory=dict)

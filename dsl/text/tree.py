@@ -104,7 +104,7 @@ class _Frame:
     key: Node | None = None
     key_end: int = 0
     drop: bool = False
-    """The key was refused, and its value goes with it."""
+    """The key was refused, and its value is dropped with it."""
     torn: dict[int, list[ScalarNode]] = field(default_factory=dict)
     """By entry: the pieces into which commas tore its value."""
     unclosed: int = 0

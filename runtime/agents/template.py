@@ -148,7 +148,7 @@ class Template:
     # --- where replies begin and end
 
     def _find_reply(self) -> None:
-        """Find what stands before a new reply and not before a past one, and the reverse."""
+        """Find what comes before a new reply and not before a past one, and the reverse."""
         try:
             prompt = self._render(_OPENING)
             after = self._render((*_OPENING, Message("assistant", _NEUTRAL), Message("user", "m")))

@@ -66,7 +66,7 @@ def _adapter(manager: Any, tensors: NamedTensors, lora: Lora) -> LoRAModel:
     mapper = getattr(manager.model, "hf_to_vllm_mapper", None)
     return LoRAModel.from_lora_tensors(
         _ADAPTER,
-        # copies: the engine multiplies the scale into B where it lies
+        # copies: the engine multiplies the scale into B in place
         {peft_name(name): tensor.to("cpu", copy=True) for name, tensor in tensors},
         # only divided by the rank: it need not be an integer
         PEFTHelper(r=lora.rank, lora_alpha=lora.alpha, target_modules=list(lora.targets)),  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""An episode played by a harness: its session, its key, its agent, and what becomes of it."""
+"""An episode played by a harness: its session, its key, its agent, and its result."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ class _Attempt:
             given = {}
         return read_result(given, episode.usage)
 
-    # --- what becomes of it
+    # --- its result
 
     @property
     def report(self) -> HarnessReport:

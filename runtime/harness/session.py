@@ -51,7 +51,7 @@ class HarnessSession:
         self._step, self._clock, self._num_replies = step, clock, num_replies
         self._lock = asyncio.Lock()
         self._under_way: asyncio.Future[None] | None = None
-        """A step that was begun; the client that asked for it may have disconnected since."""
+        """A step that was started; the client that asked for it may have disconnected since."""
         self._last = Step(observation=first)
         self.steps: list[SessionStep] = []
 
@@ -65,8 +65,8 @@ class HarnessSession:
         return self._last.ended or len(self.steps) >= self.horizon
 
     async def step(self, action: str) -> Mapping[str, Any]:
-        """Take an action; one after the end changes nothing. A step that the environment has begun counts, even if the
-        client disconnects before the reply."""
+        """Take an action; one after the end changes nothing. A step that the environment has started counts, even if
+        the client disconnects before the reply."""
         async with self._lock:
             await self._settle()
             if not self.ended:

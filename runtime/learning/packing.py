@@ -320,7 +320,7 @@ def _combine_masks(
     if isinstance(mask, MaskPattern):
         pattern = mask.of(longest)
     elif mask is not None:
-        # what stands after a short sequence is no part of it, so nothing may look ahead
+        # what follows a short sequence is not part of it, so nothing may look ahead
         pattern = _restrict(_unpack_pairs(mask, layout), _causal_pattern(longest, None, device))
     else:
         pattern = _causal_pattern(longest, window, device) if window is not None and longest > window else None
@@ -343,7 +343,7 @@ def _causal_pattern(longest: int, window: int | None, device: torch.device) -> T
 
 
 def _unpack_pairs(pairs: Tensor, layout: RowLayout) -> Tensor:
-    """Return what a model says of each pair of tokens of the row, for the pairs within a sequence."""
+    """Return a model's values for each pair of tokens of the row, for the pairs within a sequence."""
     if pairs.ndim != 4 or pairs.shape[0] != 1 or pairs.shape[2:] != (layout.tokens, layout.tokens):
         shape = tuple(pairs.shape)
         raise UnsupportedAttention(f"a mask or bias of the shape {shape} for a row of {layout.tokens} tokens")

@@ -129,7 +129,7 @@ class Conversations:
                 continue
             shared = line.shared_with(messages)
             known, held = max((each for each in line.replies if each[0] <= shared), default=(0, 0))
-            # of two that say the same, the one that nobody has continued yet
+            # of two with the same content, the one that has not been continued yet
             rank = (known, int(known == len(line.messages) and not line.is_busy), shared)
             if rank > best:
                 best, found = rank, (line, shared, (known, held))

@@ -45,7 +45,7 @@ class CallMade:
 
     name: str
     arguments: str
-    """As canonical JSON, or as written where it is none."""
+    """As canonical JSON, or as written if it is not JSON."""
 
 
 @dataclass(frozen=True, slots=True)

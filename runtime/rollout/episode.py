@@ -127,7 +127,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarnessReport:
-    """What is known of an episode that a harness played."""
+    """What is known about an episode that a harness played."""
 
     requests: int
     """Answered by the policy."""
@@ -146,7 +146,7 @@ class HarnessReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatReport:
-    """What is known of a seat that a model of the run played against or with the agent."""
+    """What is known about a seat that a model of the run played against or with the agent."""
 
     name: str
     model: str
@@ -201,7 +201,7 @@ class Episode:
     harness: HarnessReport | None = None
     """None where our own agent played."""
     seats: tuple[SeatReport, ...] = ()
-    """Others in the episode whom models of the run played."""
+    """Other seats in the episode that models of the run played."""
     seconds: float = field(default=0.0, compare=False)
     picture: bytes | None = field(default=None, repr=False)
     """What the environment shows people with its first observation."""

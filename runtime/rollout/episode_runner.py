@@ -51,7 +51,7 @@ class _Exchange:
 
 
 class _Taken(NamedTuple):
-    """An action and what came of it."""
+    """An action and its result."""
 
     action: str
     step: Step
@@ -121,7 +121,7 @@ class EpisodeRunner:
         reflection = self.player.reflection
         if reflection is None or self._attempts_left < 1 or not self._view or self._succeeded or not self._can_retry():
             return False
-        if self._pending_verdict is not None:  # nobody knows yet whether it failed
+        if self._pending_verdict is not None:  # it is not known yet whether it failed
             return False
         # with the last observation, if there is room for it
         options = [self._render_next(_add_question(messages, prompts.LEARN)) for messages in (self._pending, ())]

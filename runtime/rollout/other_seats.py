@@ -20,7 +20,7 @@ from .player import EpisodeLimits, Player
 __all__ = ["NO_EARLIER", "OtherSeats"]
 
 Send = Callable[[str], Awaitable[Step]]
-"""Takes an action of whoever is to move."""
+"""Takes an action of the seat whose move it is."""
 
 NO_EARLIER = (
     "an earlier checkpoint plays only in a run on a CPU under 'hardware.launcher: inline' whose 'checkpoint.export' is "
@@ -41,7 +41,7 @@ class _Conversation:
     """Replies, each with the messages after it."""
     actions: list[str] = field(default_factory=list)
     model: str = ""
-    """Whom it was played by; where no checkpoint was saved, an earlier one is the policy."""
+    """The model that played it; if no checkpoint was saved yet, the policy plays an earlier one's seat."""
     tokens: int = 0
     version: int = -1
 
@@ -72,15 +72,15 @@ class OtherSeats:
         return tuple(each.report for each in self._conversations.values())
 
     async def begin(self, first: Observation, send: Send) -> Step:
-        """Play until the agent is to move for the first time, or has no turn at all; return what came of it. Its reward
-        is in that of the agent's first step as well."""
+        """Play until the agent is to move for the first time, or has no turn at all; return the result. Its reward is
+        in that of the agent's first step as well."""
         step = await self.go_on(Step(observation=first), send)
         if first.seat is not None:
             self._earned = [step.reward]
         return step
 
     async def go_on(self, step: Step, send: Send) -> Step:
-        """Play after a step of the agent's until it is to move again; return what came of all of it."""
+        """Play after a step of the agent's until it is to move again; return the combined result."""
         status, rewards = step.status, [*self._earned, step.reward]
         self._earned = []
         while step.observation.seat is not None and not step.ended:

@@ -195,7 +195,7 @@ def _find_last_line(reply: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JudgeSheet:
-    """The questions about a group, and what becomes of it by their answers."""
+    """The questions about a group, and how their answers change it."""
 
     questions: list[JudgeQuestion]
     mark: Callable[[Sequence[JudgeAnswer]], Group]

@@ -149,7 +149,7 @@ class Prefetcher:
 
 
 def _check_versions(batch: RolloutBatch, oldest: int) -> None:
-    """Refuse a token that was sampled by weights from before its batch was begun."""
+    """Refuse a token that was sampled by weights from before its batch was started."""
     for episode in (each for group in batch.groups for each in (*group.episodes, *filter(None, (group.greedy,)))):
         for segment in episode.segments:
             versions = segment.versions[segment.sampled]

@@ -239,7 +239,7 @@ def demonstration_settings(context: StageContext) -> DemonstrationSettings:
 
 
 _SLOTS = 16
-"""Demonstrations in the making at the same time, where the recipe sets no number: nobody samples, so more of them would
+"""Demonstrations in the making at the same time, where the recipe sets no number: nothing is sampled, so more would
 only wait for each other in the environment, and an expert that plays its solutions takes a second for one."""
 _LONGEST = 64
 """Turns of a demonstration where the stage sets none."""

@@ -205,7 +205,7 @@ class RunFolder:
         return None
 
     def find_damage(self, step: int, folder: Path) -> str | None:
-        """What is wrong with a checkpoint, or with where it lies."""
+        """What is wrong with a checkpoint, or with its location."""
         problem, own = find_damage(folder, step), self._facts.get("decisive_sha256")
         if problem is None and own is not None:
             sealed = read_seal(folder)

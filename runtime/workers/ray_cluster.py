@@ -156,7 +156,7 @@ def list_workers(plan: Plan, role: Role) -> list[Worker]:
 
 
 def resource_claims(plan: Plan) -> dict[str, dict[str, float]]:
-    """What each actor asks of its machine, by its id: a CPU, and its share of the GPUs that it is placed on."""
+    """What each actor requires of its machine, by its id: a CPU, and its share of the GPUs that it is placed on."""
     workers = [*list_workers(plan, Role.ROLLOUT), *list_workers(plan, Role.LEARNER)]
     users = Counter((worker.node, gpu) for worker in workers for gpu in worker.gpus)
     return {
@@ -324,7 +324,7 @@ _ALONE = {
     "RAY_prestart_worker_first_driver": "0",
     # our actors are the machine's main work, and run at this process's priority; Ray's default is 15
     "RAY_worker_niceness": "0",
-    # records of each call, of Ray's event loops and of its processes, which nobody reads
+    # records of each call, of Ray's event loops and of its processes, which are not used
     "RAY_task_events_report_interval_ms": "0",
     "RAY_event_stats": "0",
     "RAY_enable_metrics_collection": "0",

@@ -352,7 +352,7 @@ def _sampling() -> Iterator[None]:
 
 
 def _check_seats(envs: Mapping[str, ConnectedEnv], agent: Agent, *, has_earlier: bool) -> None:
-    """Refuse environments with seats that nobody here can play."""
+    """Refuse environments with seats that no model here can play."""
     for name, env in envs.items():
         if SeatModel.EARLIER in env.spec.models and not has_earlier:
             raise StepRefused(f"environment '{name}': {NO_EARLIER}")

@@ -1,7 +1,7 @@
 """A recorded episode, played again in its environment: same task, seed and actions, up to the first difference.
 
-What the agent did is what counts, not what it said: a reply that held no action is passed over. Of what it was told,
-only what came from the environment is compared: texts that a limit cut short, by the remaining part.
+What the agent did is what counts, not what it said: a reply without an action is skipped. Of what it was told, only
+what came from the environment is compared: texts that a limit cut short, by the remaining part.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class HeldWeights:
                 if place.multiply not in answers:
                     answers[place.multiply] = place.multiply(_unit_vectors(width, self._columns_now(width), columns_OC))
                 answer_OC = answers[place.multiply][:, slice(*place.outputs)].T.to(columns_OC.device)
-                # sums of one weight and zeros are exact, but for numbers that a processor takes for 0
+                # sums of one weight and zeros are exact, except for numbers that a processor flushes to 0
                 if not torch.allclose(answer_OC, columns_OC, rtol=0, atol=_SMALLEST):
                     yield name, f"'{name}' is packed with other values"
 

@@ -2,7 +2,7 @@
 
 CUDA IPC shows a bucket at a time to engines on the same GPUs; NCCL broadcasts buckets to engines on others. Both are
 vLLM's own. Ours is the order of things: every rank iterates over the weights in step, the first one computes checksums
-as they pass, and an engine is told before what to expect, and after what it must have received.
+as they pass, and an engine is told beforehand what to expect, and afterwards what it must have received.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class _Source(WeightSource):
 
 
 class _Client:
-    """What vLLM's engine of the first rank asks of the samplers; they begin and end an update by themselves."""
+    """What vLLM's engine of the first rank calls on the samplers; they begin and end an update by themselves."""
 
     def __init__(self, call: Call) -> None:
         self._call = call

@@ -100,7 +100,7 @@ def _name(text: str) -> str:
 
 
 def frame_lines(state: ConsoleState, elapsed_s: float, width: int) -> Iterator[FrameLine]:
-    """At most a dozen lines; whoever shows them cuts each at the width."""
+    """At most a dozen lines; the caller cuts each at the width."""
     yield (("─" * width, "dim"),)
     yield _header(state)
     value, curve = numeric(state.last, "rollout/success"), str(state.success)
