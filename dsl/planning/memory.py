@@ -51,6 +51,8 @@ HOST_PROCESS_BYTES = 500_000_000
 """A process without a GPU: the interpreter, PyTorch, and the kernels that it keeps."""
 HOST_ENGINE_BYTES = 400_000_000
 """The libraries of a sampling engine, and what it keeps from its warm-up."""
+HOST_KERNELS_BYTES = 250_000_000
+"""Kernels for 16-bit matrix products on a CPU, which are kept for rows of many lengths."""
 
 _GIB = 2**30
 USABLE_BYTES: Mapping[Gpu, int] = {
@@ -297,7 +299,7 @@ def _policy_items(sizing: Sizing) -> tuple[list[MemoryItem], list[MemoryItem]]:
         _activations(sizing, sizing.shape, Phase.LEARNING),
         MemoryItem(what="logits", bytes=logit_bytes(sizing.shape, tokens, sizing.lora is None), phase=Phase.LEARNING),
     ]
-    return gpu + _process(sizing), host
+    return gpu + _process(sizing) + _kernels(sizing), host
 
 
 def _critic_items(sizing: Sizing) -> tuple[list[MemoryItem], list[MemoryItem]]:
@@ -400,6 +402,11 @@ def _activations(sizing: Sizing, shape: ModelShape, phase: Phase) -> MemoryItem:
 
 def _process(sizing: Sizing) -> list[MemoryItem]:
     return [MemoryItem(what="process", bytes=HOST_PROCESS_BYTES if sizing.host else PROCESS_BYTES)]
+
+
+def _kernels(sizing: Sizing) -> list[MemoryItem]:
+    is_kept = sizing.host and sizing.width == 2
+    return [MemoryItem(what="kernels", bytes=HOST_KERNELS_BYTES)] if is_kept else []
 
 
 def _engine_process(sizing: Sizing) -> list[MemoryItem]:

@@ -430,6 +430,12 @@ def test_an_engine_in_the_learners_process_adds_its_libraries() -> None:
     assert items(size, Role.ROLLOUT, host=True)["process"] == 400_000_000
 
 
+def test_on_a_cpu_a_learner_keeps_kernels_in_half_precision_alone() -> None:
+    half, full = (items(sizing(host=True, width=width), Role.LEARNER, host=True) for width in (2, 4))
+    assert half["kernels"] == 250_000_000
+    assert "kernels" not in full
+
+
 def test_on_a_cpu_an_engine_keeps_its_memory_while_the_learner_works() -> None:
     engine = next(use for use in estimate_memory(sizing(host=True)) if use.role is Role.ROLLOUT)
     assert {item.phase for item in engine.items} == {Phase.RESIDENT}
