@@ -21,6 +21,7 @@ from ..dsl.model.plan import Plan
 from ..dsl.model.recipe import Eval
 from ..dsl.publish.plan_json import to_json
 from ..files import write_atomically
+from ..reporters.quantity import plural
 from .export import add_checkpoint
 from .invocation.compiling import build_compiler, choose, open_stored
 from .invocation.engines import check_model_folder, prepare_process
@@ -245,8 +246,7 @@ def _show(result: _Result, exam: _Exam, shell: Shell) -> None:
 
     if result.row is None:
         shell.err.write(
-            f"agym eval: interrupted: {result.missing} episodes of the started plays are missing, what "
-            "follows is partial\n"
+            f"agym eval: interrupted: {plural(result.missing, 'episode')} unfinished, what follows is partial\n"
         )
     else:
         shell.out.write(evaluation_table(result.row, _horizons(result.plays), shell.style) + "\n")

@@ -223,7 +223,7 @@ def test_the_first_signal_ends_it_and_what_was_played_is_called_partial(finished
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err[-2000:]
-    assert "are missing, what follows is partial" in err
+    assert "unfinished, what follows is partial" in err
     assert "Traceback" not in err
     told = json.loads((tmp_path / "out.json").read_text())
     (play,) = told["outcomes"]

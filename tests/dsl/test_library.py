@@ -1,4 +1,4 @@
-"""Where references may lead, and what a user is told when they may not."""
+"""Where references may lead, and the errors for those that may not."""
 
 from __future__ import annotations
 

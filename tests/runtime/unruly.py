@@ -1,4 +1,4 @@
-"""A real environment server in a process of its own that misbehaves as it is told to, at the steps it is told."""
+"""A real environment server in a process of its own that misbehaves on command, at given steps."""
 
 from __future__ import annotations
 
