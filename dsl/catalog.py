@@ -44,6 +44,8 @@ class EnvironmentInfo:
     """For options that name a file with a row of data in each line: what is wrong with a text of such rows."""
     judged: bool = False
     """May leave questions about an episode to the recipe's judge."""
+    fixed_solutions: bool = False
+    """Its expert has a solution from the start of a task, and none from where a random action led."""
     seats: SeatOption | None = None
     """None where it has no seats that models of the run play."""
     light: bool = False
@@ -65,7 +67,7 @@ class EnvironmentInfo:
 
 def make_info(data: Mapping[str, Any]) -> EnvironmentInfo:
     """What an `env.json` says about its environment; a ValueError, KeyError or TypeError if it says too little."""
-    known = {name: data[name] for name in ("options", "extra", "judged", "light") if name in data}
+    known = {name: data[name] for name in ("options", "extra", "judged", "fixed_solutions", "light") if name in data}
     if "seats" in data:
         known["seats"] = SeatOption(option=data["seats"]["option"], models=tuple(data["seats"]["models"]))
     required = tuple(data["required"]) if "required" in data else ()

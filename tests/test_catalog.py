@@ -51,6 +51,14 @@ def test_every_environment_can_be_trained_on_and_measured_on() -> None:
         assert {"train", "test"} <= set(catalog().environments[name].splits)
 
 
+def test_solutions_are_fixed_where_an_expert_gives_no_advice() -> None:
+    def defines(name: str, method: str) -> bool:
+        return any(f"def {method}(" in file.read_text(encoding="utf-8") for file in (ENVS / name).glob("*.py"))
+
+    fixed = {name for name in NAMES if defines(name, "expert") and not defines(name, "advice")}
+    assert {name for name in NAMES if catalog().environments[name].fixed_solutions} == fixed
+
+
 def test_extras_of_environments_are_those_of_the_package(root: Path) -> None:
     import tomllib
 

@@ -284,6 +284,24 @@ def experts_exist(case: Case) -> Iterator[Diagnostic]:
                 yield _no_expert(case, name, (*base, "agent", "demonstrations"))
 
 
+def noise_can_be_followed(case: Case) -> Iterator[Diagnostic]:
+    """After a random action, only an expert that can advise from anywhere goes on."""
+    for base, stage in case.stages():
+        algorithm = stage.algorithm
+        if not (is_offline(algorithm) and algorithm.data.source is DataSource.EXPERT and algorithm.data.noise > 0):
+            continue
+        for name, environment in stage.environments.items():
+            info = case.catalog.environments.get(environment.use or "")
+            if info is not None and info.fixed_solutions:
+                yield case.error(
+                    "no-expert",
+                    f"environment '{name}' has solutions only from the start of a task, not from where a random "
+                    "action led",
+                    (*base, "algorithm", "data", "noise"),
+                    hint="write 'noise: 0'",
+                )
+
+
 def _no_expert(case: Case, name: str, path: Path) -> Diagnostic:
     return case.error(
         "no-expert",
@@ -359,5 +377,6 @@ ENVIRONMENT_RULES: tuple[Rule, ...] = (
     not_evaluated_on_training_tasks,
     some_weight,
     experts_exist,
+    noise_can_be_followed,
     seats_can_be_played,
 )
