@@ -196,7 +196,7 @@ def test_no_explained_name_is_a_key_of_ours_or_leads_to_one() -> None:
     [
         ("vllm_server_host: localhost", "vllm_server_host", "always samples with vLLM"),
         ("hardware: {ray_adress: auto}", "ray_adress", "did you mean 'ray_address'?"),
-        ("algorithm: {preference: {loss_type: ipo}}", "loss_type", "the loss of DPO"),
+        ("algorithm: {preference: {loss_type: ipo}}", "loss_type", "the DPO loss"),
         ("sampling: {repetition_penalty: 1.1}", "repetition_penalty", "what is trained on must be what was sampled"),
     ],
 )
