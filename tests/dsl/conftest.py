@@ -70,7 +70,7 @@ def catalog() -> Catalog:
                 options={"max_depth": {"type": "integer", "minimum": 1}},
                 light=True,
             ),
-            "web": EnvironmentInfo(name="web", summary="pages", splits={"train": 50, "test": 20}),
+            "web": EnvironmentInfo(name="web", summary="pages", splits={"train": 50, "test": 20}, fixed_solutions=True),
             "duel": EnvironmentInfo(
                 name="duel",
                 summary="a game for two",

@@ -343,6 +343,16 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
         [SFT, world(FOREIGN), SFT | world(Environment(url="http://x"))],
     ),
+    "environment.noise_can_be_followed": (
+        [
+            (
+                al(use=Preset.SFT, data__noise=0.2) | world(Environment(use="web")),
+                "algorithm.data.noise",
+                "has solutions only from the start of a task",
+            )
+        ],
+        [al(use=Preset.SFT, data__noise=0.2), SFT | world(Environment(use="web")), world(Environment(use="web"))],
+    ),
     "environment.seats_can_be_played": (
         [
             (meeting("earlier") | {"checkpoint.export": False}, OPPONENT, "which need 'checkpoint.export: true'"),
