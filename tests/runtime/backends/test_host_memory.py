@@ -7,8 +7,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 from agym.runtime.backends.engine_variables import missing_variables
+from agym.runtime.backends.zero import host_memory
 
 from .conftest import REAL
 
@@ -47,3 +50,14 @@ def test_a_learner_keeps_no_more_with_each_new_length_of_a_row(model: Path) -> N
     assert done.returncode == 0, done.stderr
     used = json.loads(done.stdout.splitlines()[-1])
     assert used[-1] - used[24] < 30e6
+
+
+@pytest.mark.parametrize(("free", "returned"), [(128 << 20, []), ((128 << 20) + 1, [0])])
+def test_freed_memory_is_returned_where_there_is_much_of_it(
+    free: int, returned: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trimmed: list[int] = []
+    libc = SimpleNamespace(mallinfo2=lambda: SimpleNamespace(fordblks=free), malloc_trim=trimmed.append)
+    monkeypatch.setattr(host_memory, "_find_glibc", lambda: libc)
+    host_memory.return_freed_memory()
+    assert trimmed == returned
