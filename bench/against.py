@@ -1,9 +1,10 @@
-"""This checkout against another revision: cold `agym validate`, and seconds of a training step, in turn.
+"""This checkout against another revision: cold `agym validate`, seconds of imitation, rollouts and updates, in turn.
 
     python bench/against.py REVISION [--validate 15] [--runs 5] [--steps 40]
 
 Both are whole processes of this Python with the sources of either side, one after the other, so that a machine whose
-speed drifts slows both. Each ratio is of a pair; under 1 this checkout is quicker.
+speed drifts slows both. Each ratio is of a pair; under 1 this checkout is quicker. Rollouts and updates are compared
+per token, as what an agent says after the same imitation may differ.
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ model: {{init: {{layers: 2, hidden: 64, heads: 2, kv_heads: 1, tokenizer: {{kind
 environments: {{textcraft: {{use: textcraft, options: {{world: small, terse: true}}}}}}
 agent: {{format: plain, tokens_per_turn: 8, context_tokens: 192}}
 algorithm: {{use: grpo, group_size: 8, groups_per_step: 8, lr: 1e-3, kl: {{coef: 0.01}}}}
-schedule: [{{stage: exploit, turns: 4, until: step >= {steps}}}]
+schedule:
+  - stage: imitate
+    until: step >= {steps}
+    algorithm: {{use: sft, batch_size: 8, lr: 5e-3, data: {{source: expert, limit: 800, noise: 0.6, loss_on: all}}}}
+  - {{stage: exploit, turns: 4, until: step >= {steps}}}
 eval: null
 """
 
@@ -46,7 +51,9 @@ def main() -> None:
         for side in sides:
             validate(side)  # modules are compiled, as after an install
         _print("validate, cold", [[validate(side) for side in sides] for _ in range(arguments.validate)])
-        _print("training step", [[train(side, arguments.steps) for side in sides] for _ in range(arguments.runs)])
+        runs = [[train(side, arguments.steps) for side in sides] for _ in range(arguments.runs)]
+        for what in runs[0][0] if runs else ():
+            _print(what, [[seconds[what] for seconds in pair] for pair in runs])
 
 
 def _side(folder: Path, revision: str) -> Path:
@@ -54,6 +61,9 @@ def _side(folder: Path, revision: str) -> Path:
     archive = subprocess.run(["git", "archive", revision], cwd=ROOT, capture_output=True, check=True).stdout
     with tarfile.open(fileobj=BytesIO(archive)) as sources:
         sources.extractall(folder / "agym", filter="data")
+    # revisions before 0.2.0 look up a package of this name
+    (described := folder / "agym-0.0.0.dist-info").mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: agym\nVersion: 0.0.0\n")
     return folder
 
 
@@ -63,13 +73,19 @@ def validate(side: Path) -> float:
     return perf_counter() - started
 
 
-def train(side: Path, steps: int) -> float:
-    """Median seconds of a step."""
+def train(side: Path, steps: int) -> dict[str, float]:
+    """Median seconds of a step of imitation, and of a thousand tokens that are sampled and that are learned from."""
     with TemporaryDirectory(prefix="agym-against-run-") as folder:
         (Path(folder) / "recipe.yaml").write_text(RECIPE.format(steps=steps))
         _call(side, Path(folder), "run", "recipe.yaml")
         rows = [json.loads(line) for line in (Path(folder) / "runs/paired/metrics.jsonl").read_text().splitlines()]
-    return median(row["timing_s/step"] for row in rows[5:] if "timing_s/step" in row)
+    done = [row for row in rows if "timing_s/step" in row]
+    imitated, explored = ([row for row in done if row["stage"] == stage][5:] for stage in ("imitate", "exploit"))
+    return {
+        "imitation, a step": median(row["timing_s/update"] for row in imitated),
+        "rollout, 1,000 tokens": 1e3 * median(row["timing_s/rollout"] / row["rollout/tokens"] for row in explored),
+        "update, 1,000 tokens": 1e3 * median(row["timing_s/update"] / row["train/tokens"] for row in explored),
+    }
 
 
 def _call(side: Path, cwd: Path, *words: str) -> None:

@@ -17,7 +17,7 @@ from ..runtime.backends.registry import installed_versions
 from ..runtime.pretrained.catalog import list_missing
 from .invocation.cluster import examine_cluster
 from .invocation.compiling import build_compiler
-from .invocation.requirements import Requirement, find_missing, install_line, list_requirements
+from .invocation.requirements import Requirement, find_missing, install_line, list_missing_tools, list_requirements
 from .invocation.shell import Exit, Shell, UsageError
 
 __all__ = ["add_arguments", "run"]
@@ -78,7 +78,8 @@ def _report_missing(runs: tuple[CompiledVariant, ...], known: Catalog, machine: 
     found = installed_versions({package for each in required for package in each.packages})
     missing = find_missing(required, found)
     shell.out.write("\n" + _format_table(_requirement_rows(required, found)))
-    problems = [line for line in (_missing_gpus(runs, machine), _missing_browser(required, machine)) if line]
+    problems = [line for line in (_missing_gpus(runs, machine),) if line]
+    problems += dict.fromkeys(line for run in runs for line in list_missing_tools(run.plan, known))
     problems += dict.fromkeys(line for run in runs for line in _missing_files(run))
     problems += dict.fromkeys(line for run in runs for line in list_missing(run.plan, shell.environ))
     problems += dict.fromkeys(line for run in runs for line in _missing_variables(run.plan, known, shell.environ))
@@ -100,14 +101,6 @@ def _requirement_rows(required: tuple[Requirement, ...], found: Mapping[str, str
 def _missing_gpus(runs: tuple[CompiledVariant, ...], machine: Machine) -> str:
     needed, have = max(run.plan.hardware.gpus_per_node for run in runs), len(machine.gpus)
     return f"the recipe needs {plural(needed, 'GPU')} per node; this machine has {have}" if needed > have else ""
-
-
-def _missing_browser(required: tuple[Requirement, ...], machine: Machine) -> str:
-    names = [each.why for each in required if each.extra == "web"]
-    if not names or machine.browser:
-        return ""
-    install = "on Debian: apt-get install chromium-headless-shell"
-    return f"{', '.join(names)}: needs a browser, and this machine has none; {install}"
 
 
 def _missing_files(run: CompiledVariant) -> Iterator[str]:

