@@ -1,6 +1,6 @@
 """This checkout against another revision: cold `agym validate`, seconds of imitation, rollouts and updates, in turn.
 
-    python bench/against.py REVISION [--validate 15] [--runs 5] [--steps 40]
+    python bench/against.py REVISION [--validate 15] [--runs 5] [--steps 20]
 
 Both are whole processes of this Python with the sources of either side, one after the other, so that a machine whose
 speed drifts slows both. Each ratio is of a pair; under 1 this checkout is quicker. Rollouts and updates are compared
@@ -26,15 +26,14 @@ ROOT = Path(__file__).resolve().parents[1]
 RECIPE = """
 agym: 1
 name: paired
-model: {{init: {{layers: 2, hidden: 64, heads: 2, kv_heads: 1, tokenizer: {{kind: word, vocab: 320}}}}}}
-environments: {{textcraft: {{use: textcraft, options: {{world: small, terse: true}}}}}}
-agent: {{format: plain, tokens_per_turn: 8, context_tokens: 192}}
-algorithm: {{use: grpo, group_size: 8, groups_per_step: 8, lr: 1e-3, kl: {{coef: 0.01}}}}
+extends: quickstart
 schedule:
   - stage: imitate
-    until: step >= {steps}
-    algorithm: {{use: sft, batch_size: 8, lr: 5e-3, data: {{source: expert, limit: 800, noise: 0.6, loss_on: all}}}}
-  - {{stage: exploit, turns: 4, until: step >= {steps}}}
+    until: step >= 150
+    algorithm:
+      {{use: sft, batch_size: 8, lr: "cosine(5e-3, 2.5e-4, 150)",
+       data: {{source: expert, limit: 1200, noise: 0.6, loss_on: all}}}}
+  - {{stage: exploit, turns: 8, until: step >= {steps}}}
 eval: null
 """
 
@@ -44,7 +43,7 @@ def main() -> None:
     parser.add_argument("revision")
     parser.add_argument("--validate", type=int, default=15, help="pairs of cold validations")
     parser.add_argument("--runs", type=int, default=5, help="pairs of training runs")
-    parser.add_argument("--steps", type=int, default=40, help="steps of each run, the first five not counted")
+    parser.add_argument("--steps", type=int, default=20, help="steps after the imitation, the first five not counted")
     arguments = parser.parse_args()
     with TemporaryDirectory(prefix="agym-against-") as folder:
         sides = [_side(Path(folder) / "this", "HEAD"), _side(Path(folder) / "other", arguments.revision)]
