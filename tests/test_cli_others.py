@@ -256,14 +256,17 @@ def test_the_packages_of_every_extra_of_an_environment_are_known() -> None:
 
 
 def test_a_run_whose_pages_have_no_browser_is_refused_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = planned("agym: 1\nname: x\nextends: miniwob/tiny\n")
+    recipe = "agym: 1\nname: x\nextends: miniwob/tiny\n"
     monkeypatch.setattr(requirements, "find_missing", lambda required: ())
     monkeypatch.setitem(ENV_TOOLS, "web", (lambda: None, ENV_TOOLS["web"][1]))
-    with pytest.raises(
-        UsageError, match="environment miniwob needs a browser: apt-get install chromium-headless-shell"
-    ):
-        check_installed(plan, catalog())
+    with pytest.raises(UsageError, match="miniwob needs a browser; on Debian: apt-get install chromium-headless-shell"):
+        check_installed(planned(recipe), catalog())
     check_installed(planned(CPU), catalog())
+    # its environments start on the cluster's nodes, but an evaluation of it plays here
+    on_nodes = planned(recipe + "hardware: {launcher: ray}\n")
+    check_installed(on_nodes, catalog())
+    with pytest.raises(UsageError, match="needs a browser"):
+        check_installed(on_nodes, catalog(), trains=False)
 
 
 def test_every_extra_that_doctor_names_is_one_of_the_package(root: Path) -> None:

