@@ -41,6 +41,14 @@ ENVIRONMENTS: Mapping[str, tuple[Mapping[str, Any], int]] = {
         {"use": "sciworld", "options": {"tasks": ["lifespan-longest-lived"], "heap_mb": 1024, "processes": 1}},
         6,
     ),
+    "sciworld-find": (
+        {"use": "sciworld", "options": {"tasks": ["find-non-living-thing"], "heap_mb": 1024, "processes": 1}},
+        6,
+    ),
+    "websites": ({"use": "websites"}, 6),
+    "desk": ({"use": "desk", "options": {"levels": ["easy"]}}, 6),
+    "shell": ({"use": "shell"}, 5),
+    "nim": ({"use": "textarena", "options": {"game": "Nim-v0", "show": "board"}}, 6),
 }
 """Each with its horizon."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from ...dsl.model.recipe import Agent, Format, Parsing
@@ -83,11 +84,16 @@ def _make_reader(
     # where every text is a turn, all that follows the thoughts is the turn, and nothing in it is parsed as another form
     is_strict = agent.parsing is Parsing.STRICT or (free_text and agent.format is Format.PLAIN)
 
-    def read(reply: str, listed: Sequence[str] = ()) -> ParsedReply:
+    # agents on the same tasks often say the same
+    @lru_cache(maxsize=512)
+    def read_once(reply: str, listed: tuple[str, ...]) -> ParsedReply:
         answer = strip_thoughts(reply, opened=opened) if agent.thinking else reply
         if answer is None:
             return refuse(f"Your thoughts do not end. Write '{end_of(reply)}', and your action after it.")
         return strict(answer) if is_strict else lenient.read(answer, listed)
+
+    def read(reply: str, listed: Sequence[str] = ()) -> ParsedReply:
+        return read_once(reply, tuple(listed))
 
     return read
 

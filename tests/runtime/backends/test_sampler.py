@@ -309,6 +309,31 @@ def test_what_is_drawn_does_not_depend_on_who_else_is_being_sampled(sampler: obj
         np.testing.assert_allclose(one.old_logprobs, other.old_logprobs, atol=1e-5)
 
 
+@pytest.mark.parametrize("cut", [False, True])
+def test_seeds_drawn_in_blocks_give_the_tokens_that_vllm_draws_one_by_one(cut: bool):
+    from agym.runtime.backends.vllm_core import SeededSampler
+    from vllm.v1.sample.ops.topk_topp_sampler import TopKTopPSampler
+
+    samplers = SeededSampler(), TopKTopPSampler("processed_logprobs").forward_cpu
+    own, theirs = ([torch.Generator().manual_seed(seed) for seed in range(12)] for _ in samplers)
+    logits = torch.Generator().manual_seed(1)
+    found = []
+    for step in range(50):
+        # requests come, end and change places; row 2 is a greedy one's
+        rows = sorted(range(step % 5, 12 - step % 4), key=lambda each: (each * 7 + step) % 12)
+        logits_NV = 3 * torch.randn(len(rows), VOCAB, generator=logits)
+        top_k, top_p = (torch.full((len(rows),), 40), torch.full((len(rows),), 0.9)) if cut else (None, None)
+        (ids, logprobs), (their_ids, their_logprobs) = (
+            sample(logits_NV.clone(), {row: made[at] for row, at in enumerate(rows) if row != 2}, top_k, top_p)
+            for sample, made in zip(samplers, (own, theirs), strict=True)
+        )
+        drawn = [row for row in range(len(rows)) if row != 2]
+        assert ids[drawn].tolist() == their_ids[drawn].tolist()
+        assert torch.equal(logprobs, their_logprobs)
+        found += ids[drawn].tolist()
+    assert len(set(found)) > 50
+
+
 def test_building_an_engine_leaves_the_process_as_it_was(sampler_settings: SamplerSettings):
     from agym.runtime.backends.vllm import VllmSampler
 
