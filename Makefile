@@ -52,7 +52,9 @@ test: setup  ## all tests, quick ones first; ARGS='-k words' for some of them
 test-quick: setup  ## the tests without those that take seconds or an engine
 	$(BIN)/python -m pytest -m 'not heavy and not slow' -n 2 $(ARGS)
 
-check: lint types imports docs-check test  ## all that CI asks for, what is quick first
+check: setup  ## all that CI asks for, what is quick first
+	@$(MAKE) --jobs 2 --output-sync=target lint types imports docs-check
+	@$(MAKE) test
 
 lint: setup
 	$(BIN)/ruff check .
