@@ -22,7 +22,7 @@ from .vllm_adapter import adapter_args, multiply_once
 if TYPE_CHECKING:
     from vllm.v1.engine.core_client import InprocClient
 
-__all__ = ["SeededSampler", "matrix_products", "start_core", "stop_core"]
+__all__ = ["SeededSampler", "matrix_products", "normalise", "start_core", "stop_core"]
 
 _DTYPES = {DType.AUTO: "auto", DType.FP32: "float32", DType.BF16: "bfloat16", DType.FP16: "float16"}
 
@@ -144,11 +144,11 @@ def speed_up(worker: Any) -> None:
     for norm in (each for each in runner.get_model().modules() if type(each) is RMSNorm):
         is_plain = norm.has_weight and norm.variance_size_override is None
         if is_plain and norm.weight.dtype == runner.model_config.dtype:
-            norm._forward_method = partial(_normalise, norm)
+            norm._forward_method = partial(normalise, norm)
 
 
-def _normalise(norm: Any, inputs: Tensor, residual: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
-    """An RMS norm by vLLM's kernel, which vLLM itself leaves to compilers: one call in place of six or more."""
+def normalise(norm: Any, inputs: Tensor, residual: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
+    """Compute an RMS norm by vLLM's own kernel: one call in place of six or more, which vLLM leaves to a compiler."""
     # the kernel knows of no strides
     inputs, weight, epsilon = inputs.contiguous(), norm.weight.data, norm.variance_epsilon
     if residual is not None:

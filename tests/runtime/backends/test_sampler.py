@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -332,6 +333,39 @@ def test_seeds_drawn_in_blocks_give_the_tokens_that_vllm_draws_one_by_one(cut: b
         assert torch.equal(logprobs, their_logprobs)
         found += ids[drawn].tolist()
     assert len(set(found)) > 50
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_kernel_of_a_norm_gives_what_torch_gives_also_for_slices(dtype: torch.dtype):
+    from agym.runtime.backends.vllm_core import normalise
+    from vllm.config import VllmConfig, set_current_vllm_config
+    from vllm.model_executor.layers.layernorm import RMSNorm
+
+    draws = torch.Generator().manual_seed(0)
+    with set_current_vllm_config(VllmConfig()):
+        norm = RMSNorm(32, dtype=dtype)
+    norm.weight.data.copy_(torch.rand(32, generator=draws))
+    # queries are a slice of what one product gives
+    queries = torch.randn(7, 3 * 32, generator=draws).to(dtype)[:, :64].view(7, 2, 32)
+    wide, residual = (torch.randn(7, 40, generator=draws).to(dtype)[:, 4:36] for _ in range(2))
+    near = {"rtol": 1e-5, "atol": 1e-6} if dtype is torch.float32 else {"rtol": 1e-2, "atol": 1e-2}
+    torch.testing.assert_close(normalise(norm, queries), norm.forward_native(queries), **near)
+    own, theirs = (each(wide.clone(), residual.clone()) for each in (partial(normalise, norm), norm.forward_native))
+    torch.testing.assert_close(own[0], theirs[0], **near)
+    torch.testing.assert_close(own[1], theirs[1], **near)
+
+
+def test_an_engine_on_a_cpu_uses_the_kernel_of_its_norms(sampler: object):
+    def kernels(worker: object) -> list[bool]:
+        from agym.runtime.backends.vllm_core import normalise
+        from vllm.model_executor.layers.layernorm import RMSNorm
+
+        norms = (each for each in worker.model_runner.get_model().modules() if type(each) is RMSNorm)
+        return [getattr(norm._forward_method, "func", None) is normalise for norm in norms]
+
+    (found,) = sampler.call_workers(kernels)
+    assert len(found) > 6
+    assert all(found)
 
 
 def test_building_an_engine_leaves_the_process_as_it_was(sampler_settings: SamplerSettings):
