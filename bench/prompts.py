@@ -45,7 +45,8 @@ ENVIRONMENTS: Mapping[str, tuple[Mapping[str, Any], int]] = {
         {"use": "sciworld", "options": {"tasks": ["find-non-living-thing"], "heap_mb": 1024, "processes": 1}},
         6,
     ),
-    "websites": ({"use": "websites"}, 6),
+    # whole pages of two examples leave no room for a reply
+    "websites": ({"use": "websites", "options": {"observation_tokens": 160}}, 6),
     "desk": ({"use": "desk", "options": {"levels": ["easy"]}}, 6),
     "shell": ({"use": "shell"}, 5),
     "nim": ({"use": "textarena", "options": {"game": "Nim-v0", "show": "board"}}, 6),
