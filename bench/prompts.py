@@ -52,6 +52,8 @@ ENVIRONMENTS: Mapping[str, tuple[Mapping[str, Any], int]] = {
     "nim": ({"use": "textarena", "options": {"game": "Nim-v0", "show": "board"}}, 6),
 }
 """Each with its horizon."""
+LONG = {"desk": 72, "shell": 64}
+"""Tokens of a plain reply, where it is a call with arguments or a line of a shell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,10 @@ class Case:
 
     def recipe(self) -> dict[str, Any]:
         environment, turns = ENVIRONMENTS[self.environment]
-        agent = {"format": self.format, "tokens_per_turn": 24 if self.format == "plain" else 64}
+        agent = {
+            "format": self.format,
+            "tokens_per_turn": LONG.get(self.environment, 24 if self.format == "plain" else 64),
+        }
         agent |= {"context_tokens": 4096, "demonstrations": self.examples}
         return {
             **RECIPE,
