@@ -812,7 +812,7 @@ class Driver:
     def ended(self) -> tuple[int, str]:
         out, _ = self.process.communicate(timeout=300)
         # a process that was told to end may take a while, on a busy machine seconds
-        self.nothing_within(60)
+        self.nothing_within(30)
         return self.process.returncode, out
 
     def nothing_within(self, seconds: float) -> None:
