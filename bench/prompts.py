@@ -52,8 +52,8 @@ ENVIRONMENTS: Mapping[str, tuple[Mapping[str, Any], int]] = {
     "nim": ({"use": "textarena", "options": {"game": "Nim-v0", "show": "board"}}, 6),
 }
 """Each with its horizon."""
-LONG = {"desk": 72, "shell": 64}
-"""Tokens of a plain reply, where it is a call with arguments or a line of a shell."""
+REPLY_TOKENS = {"desk": 72, "shell": 64}
+"""Of plain replies that are longer than one short command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class Case:
         environment, turns = ENVIRONMENTS[self.environment]
         agent = {
             "format": self.format,
-            "tokens_per_turn": LONG.get(self.environment, 24 if self.format == "plain" else 64),
+            "tokens_per_turn": REPLY_TOKENS.get(self.environment, 24 if self.format == "plain" else 64),
         }
         agent |= {"context_tokens": 4096, "demonstrations": self.examples}
         return {

@@ -1,4 +1,5 @@
-"""A vLLM engine's core in this process: settings, start and end, with generators and threads left alone."""
+"""A vLLM engine's core in this process: settings, start and end, with generators and threads left alone; on a CPU with
+faster norms and draws."""
 
 from __future__ import annotations
 
@@ -135,7 +136,7 @@ def _model_config(settings: SamplerSettings) -> Any:
 
 
 def speed_up(worker: Any) -> None:
-    """Replace what takes many small calls of torch, in a worker on a CPU."""
+    """Replace two parts of vLLM that make many small calls of torch, in a worker on a CPU: its norms and its draws."""
     from vllm.model_executor.layers.layernorm import RMSNorm
 
     runner = worker.model_runner
@@ -149,7 +150,7 @@ def speed_up(worker: Any) -> None:
 
 def normalise(norm: Any, inputs: Tensor, residual: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
     """Compute an RMS norm by vLLM's own kernel: one call in place of six or more, which vLLM leaves to a compiler."""
-    # the kernel knows of no strides
+    # the kernel ignores strides
     inputs, weight, epsilon = inputs.contiguous(), norm.weight.data, norm.variance_epsilon
     if residual is not None:
         residual = residual.contiguous()
@@ -160,12 +161,16 @@ def normalise(norm: Any, inputs: Tensor, residual: Tensor | None = None) -> Tens
     return outputs
 
 
+_SEEDS = 16
+"""Tokens whose seeds a request draws at once."""
+
+
 class SeededSampler:
-    """Samples tokens on a CPU as vLLM does, with the log-probs that it samples from; seeds are drawn for several tokens
-    at once, the same that vLLM draws one by one."""
+    """Samples the tokens that vLLM samples on a CPU, and returns the log-probs it samples from; vLLM draws the seed of
+    each token by a call of its own."""
 
     def __init__(self) -> None:
-        self._drawn = WeakKeyDictionary[torch.Generator, Iterator[int]]()
+        self._drawn = WeakKeyDictionary[torch.Generator, list[int]]()
 
     def __call__(
         self,
@@ -185,16 +190,12 @@ class SeededSampler:
         return ids, logits_NV.log_softmax(dim=-1)
 
     def _next(self, generator: torch.Generator) -> int:
-        drawn = self._drawn.get(generator)
-        seed = next(drawn, None) if drawn is not None else None
-        if seed is None:
-            drawn = iter(torch.randint(0, 2**31, (_DRAWS,), generator=generator).tolist())
-            self._drawn[generator] = drawn
-            seed = next(drawn)
-        return seed
+        drawn = self._drawn.setdefault(generator, [])
+        if not drawn:
+            drawn += reversed(torch.randint(0, 2**31, (_SEEDS,), generator=generator).tolist())
+        return drawn.pop()
 
 
-_DRAWS = 16
 _SMALL_HIDDEN = 128
 """Width up to which plain CPU products beat oneDNN, which prepares anew for each number of rows: with 64 a third more
 tokens per second without it, with 256 a third fewer."""
