@@ -16,9 +16,9 @@ from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Status, Step, parse_numbered
 from .java import Simulator, share_javas
 from .options import SIMPLIFICATIONS, SciWorldOptions
-from .rooms import TEXTS, SeenRooms
+from .rooms import TEXTS, SeenRooms, drop_the_usual
 from .tasks import GROUPS, HELD_OUT, PARTS, TASKS, ScienceTask
-from .texts import ASKED_BACK, DONE, FAILED, MALFORMED, PROMPT, TELEPORT, UNKNOWN, read_status, tidy_text
+from .texts import ASKED_BACK, DONE, FAILED, MALFORMED, PROMPT, TELEPORT, TERSE, UNKNOWN, read_status, tidy_text
 
 __all__ = ["SPEC", "SciWorld", "create"]
 
@@ -49,6 +49,7 @@ class SciWorld(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
         self._options = read_options(SciWorldOptions, options)
         prompt = PROMPT + TELEPORT if "teleportAction" in self._options.simplifications else PROMPT
+        prompt += TERSE if self._options.terse else ""
         self.spec = replace(SPEC, prompt=prompt, max_turns=self._options.max_steps)
         self._javas = share_javas(self._options.heap_mb, self._options.processes)
         self._simulator: Simulator | None = None
@@ -117,6 +118,7 @@ class SciWorld(Env):
         return "" if self._room == before else f"\n\n{self._shorten(seen)}"
 
     def _shorten(self, text: str) -> str:
+        text = drop_the_usual(text) if self._options.terse else text
         return text if self._seen is None else self._seen.shorten(text)
 
     def _answer(self, simulator: Simulator, text: str, status: Status, *, over: bool) -> Step:
@@ -193,7 +195,7 @@ class SciWorld(Env):
     def corpus(self) -> Iterator[str]:
         """The prompt, and every word seen when all solutions were played."""
         yield self.spec.prompt
-        yield from (UNKNOWN, MALFORMED, DONE, FAILED, *TEXTS)
+        yield from (TERSE, UNKNOWN, MALFORMED, DONE, FAILED, *TEXTS)
         yield (resources.files(__package__) / "data" / "words.txt").read_text("utf-8")
 
 

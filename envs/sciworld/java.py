@@ -226,8 +226,10 @@ class Simulator:
         self._num_ids = 0
         with self._guard():
             jvm = java.gateway.jvm
-            self._world = jvm.scienceworld.runtime.pythonapi.PythonInterface()
             self._chance, self._aside = jvm.java.util.Random(0), jvm.java.util.Random(0)
+            # its constructor draws random numbers, which must not be those of an episode under way
+            java.put_in_place(self._chance, self._num_ids, self._simplifications)
+            self._world = jvm.scienceworld.runtime.pythonapi.PythonInterface()
             self._join = jvm.java.lang.String.join
 
     @property

@@ -23,6 +23,8 @@ class SciWorldOptions:
     """Describe each room as it is entered, as `look around` would, which the solutions never do."""
     repeats: bool = True
     """Whether a room that was described before is described in full again, in place of what has changed in it."""
+    terse: bool = False
+    """Whether descriptions of rooms leave out what is empty, open or switched off, and what every room has."""
     valid_actions: bool = False
     """Every possible action listed with each observation, which takes far longer than to act."""
     heap_mb: int = 2048

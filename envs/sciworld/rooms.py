@@ -1,4 +1,4 @@
-"""What an episode has shown of each room, so that a second description need not repeat it."""
+"""Descriptions of rooms made shorter: without what goes without saying, or without what an episode has shown before."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-__all__ = ["TEXTS", "SeenRooms"]
+__all__ = ["TEXTS", "SeenRooms", "drop_the_usual"]
 
 _HEAD = re.compile(r"(This [a-z ]+ is called the [^.\n]+\.)[^\n]*\n")
 _SAME = "Nothing has changed since you last saw it."
@@ -14,6 +14,22 @@ _CHANGED = "This has changed since you last saw it:"
 _NOW, _NO_LONGER = "  now:", "  no longer:"
 
 TEXTS = (_SAME, _CHANGED, _NOW, _NO_LONGER)
+
+
+_EVERYWHERE = ("  the agent", "  a substance called air")
+_USUAL = re.compile(
+    r" [IO]n the [^.:]+ is: nothing\.| \(containing nothing\)| The [^.:]+ door is open\.| \(that is open\)"
+    r"|, which is (turned off|deactivated|off|open)(?=[.,)]|$)"
+)
+_NAME_ALONE = re.compile(r"( *[^.:]+)\.")
+
+
+def drop_the_usual(text: str) -> str:
+    """Leave out of a room's description what is empty, open or switched off, and what every room has."""
+    if _HEAD.match(text) is None:
+        return text
+    lines = (_USUAL.sub("", line) for line in text.splitlines() if line not in _EVERYWHERE)
+    return "\n".join(found[1] if (found := _NAME_ALONE.fullmatch(line)) else line for line in lines)
 
 
 class SeenRooms:

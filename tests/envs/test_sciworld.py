@@ -14,9 +14,9 @@ from agym.envs.errors import BadOption, EnvFault, EpisodeOver, FaultKind, Unknow
 from agym.envs.protocol import Json, Status, Step
 from agym.envs.sciworld import SciWorld, create
 from agym.envs.sciworld.java import Javas
-from agym.envs.sciworld.rooms import SeenRooms
+from agym.envs.sciworld.rooms import SeenRooms, drop_the_usual
 from agym.envs.sciworld.tasks import GROUPS, TASKS, format_spans, parse_spans
-from agym.envs.sciworld.texts import DONE, FAILED, MALFORMED, PROMPT, UNKNOWN, read_status, tidy_text
+from agym.envs.sciworld.texts import DONE, FAILED, MALFORMED, PROMPT, TERSE, UNKNOWN, read_status, tidy_text
 
 ONE_JAVA: dict[str, Json] = {"heap_mb": 512, "processes": 1}
 FAMILIES = ("measure", "test_conductivity", "find", "chemistry_mix", "lifespan")
@@ -157,6 +157,49 @@ def test_of_a_room_seen_before_only_changes_are_shown() -> None:
         "  no longer: a red box (containing nothing)",
     ]
     assert "Nothing has changed" in seen.shorten(moved)
+
+
+USUAL = """\
+This room is called the kitchen. In it, you see:
+  the agent
+  a substance called air
+  a cupboard. The cupboard door is open. In the cupboard is: a ceramic cup (containing nothing), a drawer.
+  a fridge. The fridge door is closed.
+  a counter. On the counter is: nothing.
+  a oven, which is turned off. The oven door is open. In the oven is: nothing.
+  a sink, which is turned on. In the sink is: nothing.
+  a red light bulb, which is off
+  a stopwatch, which is deactivated.
+  a toilet. In the toilet is: A drain, which is closed, a substance called water.
+  a thermometer, currently reading a temperature of 10 degrees celsius
+You also see:
+  A door to the bathroom (that is open)
+  A door to the hallway (that is closed)"""
+UNUSUAL = """\
+This room is called the kitchen. In it, you see:
+  a cupboard. In the cupboard is: a ceramic cup, a drawer.
+  a fridge. The fridge door is closed.
+  a counter
+  a oven
+  a sink, which is turned on
+  a red light bulb
+  a stopwatch
+  a toilet. In the toilet is: A drain, which is closed, a substance called water.
+  a thermometer, currently reading a temperature of 10 degrees celsius
+You also see:
+  A door to the bathroom
+  A door to the hallway (that is closed)"""
+
+
+def test_a_terse_description_leaves_out_what_is_empty_open_off_or_everywhere() -> None:
+    assert drop_the_usual(USUAL) == UNUSUAL
+    assert drop_the_usual(UNUSUAL) == UNUSUAL
+
+
+def test_a_terse_environment_says_what_it_leaves_out_and_keeps_other_answers() -> None:
+    assert create({"terse": True}).spec.prompt == PROMPT + TERSE
+    answer = "In your inventory, you see:\n  a glass cup (containing nothing)"
+    assert drop_the_usual(answer) == answer
 
 
 @pytest.mark.parametrize("text", ["You move to the kitchen.", "a chair\nThis room is called the kitchen. In it:\n", ""])
@@ -332,6 +375,19 @@ def test_a_room_is_described_in_full_once_an_episode_where_repeats_are_off(keepe
 
 
 @heavy
+def test_rooms_of_a_terse_environment_are_those_of_the_simulator_without_the_usual(env: SciWorld) -> None:
+    options: dict[str, Json] = {**ONE_JAVA, "simplifications": ["openDoors", "openContainers"], "look": True}
+    terse, full = create({**options, "terse": True}), create(options)
+    texts = [terse.reset("find-non-living-thing/150", 0).text, full.reset("find-non-living-thing/150", 0).text]
+    for action in ("go to kitchen", "look around", "go to bathroom", "go to kitchen", "go to outside"):
+        texts[:] = (each.step(action).observation.text for each in (terse, full))
+        assert texts[0].split("\n\n")[-1] == drop_the_usual(texts[1].split("\n\n")[-1])
+        assert not any(usual in texts[0] for usual in ("nothing", "that is open", "turned off", "the agent"))
+    terse.close()
+    full.close()
+
+
+@heavy
 def test_actions_are_listed_where_that_was_asked_for_and_nowhere_else(env: SciWorld) -> None:
     assert env.reset("find-plant/0", 0).valid_actions is None
     listing = create({**ONE_JAVA, "valid_actions": True})
@@ -377,6 +433,23 @@ def test_neighbours_in_the_same_process_change_nothing(env: SciWorld) -> None:
     assert seen == alone
     for other in others:
         other.close()
+
+
+@heavy
+def test_a_neighbour_that_begins_during_an_episode_changes_nothing(keeper: SciWorld) -> None:
+    # bees leave their hive and fly from room to room
+    options: dict[str, Json] = {**ONE_JAVA, "simplifications": ["openDoors", "openContainers"]}
+    moves = ("go to kitchen", "look around", "go to bathroom", "go to kitchen", "go to outside", "go to greenhouse")
+    actions = (*moves, "look around", "wait", "wait", "look around")
+    env, neighbour = create(options), create(options)
+    env.reset("find-non-living-thing/150", 0)
+    alone = [env.step(action).observation.text for action in actions]
+    env.reset("find-non-living-thing/150", 0)
+    neighbour.reset("find-plant/0", 0)
+    assert [env.step(action).observation.text for action in actions] == alone
+    assert any("adult bee" in text for text in alone)
+    env.close()
+    neighbour.close()
 
 
 @heavy
