@@ -27,6 +27,7 @@ RECIPE = """
 agym: 1
 name: paired
 extends: quickstart
+algorithm: {{use: grpo}}
 schedule:
   - stage: imitate
     until: step >= 150

@@ -44,7 +44,7 @@ def study(tmp_path: Path) -> Path:
 def test_the_tree_shows_stages_with_their_cost(agym: Agym) -> None:
     called = agym("plan", "quickstart")
     assert called.code == 0
-    for part in ("quickstart", "imitate  sft", "explore  grpo", "horizon", "128 per step, 16 groups of 8", "in all"):
+    for part in ("quickstart", "imitate  sft", "explore  gigpo", "horizon", "128 per step, 16 groups of 8", "in all"):
         assert part in called.out
 
 
