@@ -6,7 +6,18 @@ import re
 
 from ..protocol import Status
 
-__all__ = ["ASKED_BACK", "DONE", "FAILED", "MALFORMED", "PROMPT", "TELEPORT", "TERSE", "UNKNOWN", "read_status", "tidy_text"]
+__all__ = [
+    "ASKED_BACK",
+    "DONE",
+    "FAILED",
+    "MALFORMED",
+    "PROMPT",
+    "TELEPORT",
+    "TERSE",
+    "UNKNOWN",
+    "read_status",
+    "tidy_text",
+]
 
 PROMPT = """\
 You are in a house with a garden and carry out an experiment. Each turn, give one command. X and Y stand for things as \
@@ -19,7 +30,7 @@ You go from room to room through open doors. What you carry is in the inventory.
 X; wait lets ten steps of time pass, wait1 one. Focus only on what the task tells you to focus on: a wrong focus ends \
 it. Where a name could mean several things you are asked which; answer with the number."""
 TELEPORT = "\nteleport to X takes you to any room at once."
-TERSE = "\nWhat is not said to be closed is open, what is not said to be on is off, and where nothing is said to be is empty."
+TERSE = "\nUnless you are told otherwise, things are open, switched off and empty."
 MALFORMED = "That is not a command: give one short line of plain letters, such as look around."
 UNKNOWN = "No command reads like that, or it names something that is not here."
 DONE = "The task is done."
