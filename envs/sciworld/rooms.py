@@ -15,7 +15,6 @@ _NOW, _NO_LONGER = "  now:", "  no longer:"
 
 TEXTS = (_SAME, _CHANGED, _NOW, _NO_LONGER)
 
-
 _EVERYWHERE = ("  the agent", "  a substance called air")
 _USUAL = re.compile(
     r" [IO]n the [^.:]+ is: nothing\.| \(containing nothing\)| The [^.:]+ door is open\.| \(that is open\)"
