@@ -111,7 +111,7 @@ async def started(
     reach: Callable[[OpenClient], OpenClient] | None = None,
 ) -> AsyncIterator[Engines]:
     """Both engines and the environment; `sampler` and `reach` replace, or wrap, those of a run."""
-    from agym.runtime.backends.vllm import VllmSampler
+    from agym.runtime.backends.vllm.sampler import VllmSampler
 
     opened: OpenClient = EnvConnector(folder / "logs", {}, print, Deadlines())
     envs = OpenEnvs(reach(opened) if reach else opened)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agym.dsl.model.plan import Plan
     from agym.dsl.model.recipe import DType, Lora
     from agym.runtime.backends.deepspeed import DeepSpeedLearner
-    from agym.runtime.backends.vllm import VllmSampler
+    from agym.runtime.backends.vllm.sampler import VllmSampler
     from agym.runtime.protocols import TrainSequence
     from agym.runtime.workers.learner_worker import LearnerWorker
 
@@ -112,7 +112,7 @@ class Bench:
         return folder
 
     def sampler(self, *, share: float = 0.4, lora: Lora | None = None) -> VllmSampler:
-        from agym.runtime.backends.vllm import VllmSampler
+        from agym.runtime.backends.vllm.sampler import VllmSampler
         from agym.runtime.protocols import SamplerSettings
 
         started = perf_counter()
@@ -282,7 +282,7 @@ def _random_sequences(size: Size) -> list[TrainSequence]:
 
 def _drive_bare(sampler: VllmSampler, size: Size, run: int) -> None:
     """The same requests to the same core, without a coroutine, a future or a record."""
-    from agym.runtime.backends.vllm import _params, core_request
+    from agym.runtime.backends.vllm.sampler import _params, core_request
     from agym.runtime.protocols import SampleRequest, SamplingSettings
 
     core: Any = sampler._core

@@ -158,7 +158,7 @@ ANYWHERE = "anywhere"
 _TELLING: Sequence[tuple[str, str, set[str]]] = (
     ("save", "engine.py", {"_save"}),
     ("sync", "engine.py", {"_sync"}),
-    ("sync", "vllm.py", {"load", "_prove"}),
+    ("sync", "sampler.py", {"load", "prove"}),
     ("update", "deepspeed.py", {"update"}),
     ("border", "engine.py", {"_enter"}),
 )

@@ -146,20 +146,15 @@ class Recording:
         self._heard: dict[object, list[tuple[SampleRequest, Sampled]]] = {}
 
     def start(self, settings: SamplerSettings, decode: Callable[[Sequence[int]], str]) -> Sampler:
-        from agym.runtime.backends.vllm import VllmSampler
+        from agym.runtime.backends.vllm.sampler import VllmSampler
 
         sampler = VllmSampler(settings, decode, self._start)
         self._sample, sampler.sample = sampler.sample, self._listen  # type: ignore[method-assign]
         return sampler
 
     def _start(self, settings: SamplerSettings) -> InprocClient:
-        from agym.runtime.backends.vllm_adapter import multiply_once
-        from agym.runtime.backends.vllm_core import (
-            _engine_args,
-            _model_config,
-            _preserve_process_state,
-            matrix_products,
-        )
+        from agym.runtime.backends.vllm.core import _engine_args, _model_config, _preserve_process_state
+        from agym.runtime.backends.vllm.cpu import matrix_products, speed_up
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.core_client import InprocClient
         from vllm.v1.engine.llm_engine import LLMEngine
@@ -169,13 +164,12 @@ class Recording:
             self.engine = LLMEngine.from_engine_args(EngineArgs(**self._arguments))
         assert isinstance(self.engine.engine_core, InprocClient)
         self.is_adapted = settings.lora is not None
-        if self.is_adapted:
-            self.engine.engine_core.collective_rpc(multiply_once)
+        speed_up(self.engine.engine_core)
         return self.engine.engine_core
 
     def second_engine(self) -> LLMEngine:
         """Another engine, as vLLM makes it when asked for nothing but the same length, slots and precision."""
-        from agym.runtime.backends.vllm_core import _preserve_process_state
+        from agym.runtime.backends.vllm.core import _preserve_process_state
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -224,7 +218,7 @@ class FrontEnd:
         self.forget = self._engine.reset_prefix_cache
 
     def add(self, name: str, prompt: list[int], params: SamplingParams) -> None:
-        from agym.runtime.backends.vllm_adapter import adapter_request
+        from agym.runtime.backends.vllm.adapter import adapter_request
 
         adapter = adapter_request() if self._is_adapted else None
         self._engine.add_request(name, {"prompt_token_ids": prompt}, params, lora_request=adapter)
@@ -247,7 +241,7 @@ class Core:
         self.forget = self._core.reset_prefix_cache
 
     def add(self, name: str, prompt: list[int], params: SamplingParams) -> None:
-        from agym.runtime.backends.vllm import core_request
+        from agym.runtime.backends.vllm.sampler import core_request
 
         self._drawn[name], self._logprobs[name] = [], []
         self._core.add_request(core_request(name, prompt, params, adapted=self._is_adapted))

@@ -69,7 +69,7 @@ def start_learner(folder: Path) -> LearnerWorker:
 
 
 def start_sampler(folder: Path) -> Any:
-    from agym.runtime.backends.vllm import VllmSampler
+    from agym.runtime.backends.vllm.sampler import VllmSampler
 
     return VllmSampler(SamplerSettings(model=folder, context_tokens=256, slots=8))
 

@@ -150,7 +150,7 @@ class Pair:
     def __init__(self, folder: Path, dtype: DType, lora: Lora | None, texts: Sequence[Sequence[int]]) -> None:
         from agym.runtime.backends.checks.checksums import Receipt
         from agym.runtime.backends.deepspeed import DeepSpeedLearner
-        from agym.runtime.backends.vllm import VllmSampler
+        from agym.runtime.backends.vllm.sampler import VllmSampler
 
         class Planted(VllmSampler):
             fault: Callable[[Weights], Weights] | None = None

@@ -37,7 +37,7 @@ IMPORTED = (
     "agym.runtime.run",
     "agym.runtime.backends.critic",
     "agym.runtime.backends.deepspeed",
-    "agym.runtime.backends.vllm",
+    "agym.runtime.backends.vllm.sampler",
 )
 
 

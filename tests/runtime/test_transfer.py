@@ -16,8 +16,8 @@ import pytest
 torch = pytest.importorskip("torch")
 ray = pytest.importorskip("ray")
 
+from agym.runtime.backends.buckets import fill_buckets  # noqa: E402
 from agym.runtime.backends.checks.checksums import checksums  # noqa: E402
-from agym.runtime.backends.transfer.buckets import fill_buckets  # noqa: E402
 from agym.runtime.errors import LearnerLost, RunError, StepRefused  # noqa: E402
 from agym.runtime.protocols import (  # noqa: E402
     Checksum,
@@ -224,7 +224,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = SimpleNamespace(
         Sender=Sends, ipc_settings=lambda: "ipc", nccl_settings=lambda receivers: f"nccl {receivers}"
     )
-    monkeypatch.setitem(sys.modules, "agym.runtime.backends.transfer.vllm_sender", fake)
+    monkeypatch.setitem(sys.modules, "agym.runtime.backends.vllm.sender", fake)
     monkeypatch.setattr(ray, "get", lambda answers, timeout: answers)
 
 

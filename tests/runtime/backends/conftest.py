@@ -58,7 +58,7 @@ def sampler_settings(model: Path) -> SamplerSettings:
 def sampler(sampler_settings: SamplerSettings) -> Iterator[object]:
     import asyncio
 
-    from agym.runtime.backends.vllm import VllmSampler
+    from agym.runtime.backends.vllm.sampler import VllmSampler
 
     torch.set_num_threads(1)
     engine = VllmSampler(sampler_settings, load_tokenizer(Source(path=str(sampler_settings.model))).decode)

@@ -406,7 +406,7 @@ def adapted(
     request: pytest.FixtureRequest, model: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Any, SamplerSettings]]:
     """A sampler that gets adapters, and its settings; wide models are multiplied with packed weights."""
-    from agym.runtime.backends.vllm import VllmSampler
+    from agym.runtime.backends.vllm.sampler import VllmSampler
 
     torch.set_num_threads(1)
     folder = model_folder(tmp_path_factory.mktemp("wide"), hidden=192) if request.param == "wide" else model
@@ -503,7 +503,7 @@ def test_nothing_cached_under_old_adapters_is_used_with_new_ones(pair: tuple[Any
 
 
 def test_an_adapter_of_a_layer_that_the_engine_lacks_is_refused(adapted: tuple[Any, SamplerSettings], learner: Make):
-    from agym.runtime.backends.vllm import VllmSampler
+    from agym.runtime.backends.vllm.sampler import VllmSampler
     from agym.runtime.protocols import SamplerError
 
     _, settings = adapted

@@ -22,7 +22,8 @@ ROWS = [*SAMPLERS.values(), *LEARNERS.values()]
 def test_every_part_of_a_row_is_a_class_of_its_module(row: Backend, root: Path) -> None:
     for part in row.parts.values():
         module, _, name = part.partition(":")
-        tree = ast.parse((root / "runtime" / "backends" / f"{module}.py").read_text(encoding="utf-8"))
+        file = root.joinpath("runtime", "backends", *module.split(".")).with_suffix(".py")
+        tree = ast.parse(file.read_text(encoding="utf-8"))
         assert name in [each.name for each in tree.body if isinstance(each, ast.ClassDef)]
 
 

@@ -143,7 +143,7 @@ def test_fresh_samples_have_a_ratio_of_one(sampler: object, learner: Make):
 @pytest.mark.parametrize("hidden", [64, 192])
 def test_a_change_of_any_tensor_reaches_the_sampler(tmp_path: Path, learner: Make, hidden: int):
     """Narrow models are multiplied plainly, wide ones with packed weights."""
-    from agym.runtime.backends.vllm import VllmSampler
+    from agym.runtime.backends.vllm.sampler import VllmSampler
 
     model = model_folder(tmp_path, hidden)
     engine = learner(model=model)
@@ -205,7 +205,7 @@ def test_planted_faults_are_found_on_the_way_and_inside_the_engine(tmp_path: Pat
 
 def test_broken_first_sync_does_not_measure_its_own_rounding(sampler_settings: SamplerSettings, learner: Make):
     """What the learner says is off by a little more than rounding; the next one is held to what the first one was."""
-    from agym.runtime.backends.vllm import VllmSampler
+    from agym.runtime.backends.vllm.sampler import VllmSampler
 
     engine = learner()
 
@@ -278,7 +278,7 @@ def test_request_under_way_goes_on_under_new_weights_as_if_it_had_always_had_the
 def test_same_run_gives_the_same_bits_whatever_the_engine_did_before(
     sampler: object, learner: Make, sampler_settings: SamplerSettings
 ):
-    from agym.runtime.backends.vllm import VllmSampler
+    from agym.runtime.backends.vllm.sampler import VllmSampler
 
     engine = learner()
 
@@ -311,7 +311,7 @@ def test_what_is_drawn_does_not_depend_on_who_else_is_being_sampled(sampler: obj
 
 @pytest.mark.parametrize("cut", [False, True])
 def test_seeds_drawn_in_blocks_give_the_tokens_that_vllm_draws_one_by_one(cut: bool):
-    from agym.runtime.backends.vllm_core import SeededSampler
+    from agym.runtime.backends.vllm.cpu import SeededSampler
     from vllm.v1.sample.ops.topk_topp_sampler import TopKTopPSampler
 
     samplers = SeededSampler(), TopKTopPSampler("processed_logprobs").forward_cpu
@@ -336,7 +336,7 @@ def test_seeds_drawn_in_blocks_give_the_tokens_that_vllm_draws_one_by_one(cut: b
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_kernel_of_a_norm_gives_what_torch_gives_also_for_slices(dtype: torch.dtype):
-    from agym.runtime.backends.vllm_core import normalise
+    from agym.runtime.backends.vllm.cpu import normalise
     from vllm.config import VllmConfig, set_current_vllm_config
     from vllm.model_executor.layers.layernorm import RMSNorm
 
@@ -355,7 +355,7 @@ def test_the_kernel_of_a_norm_gives_what_torch_gives_also_for_slices(dtype: torc
 
 def test_an_engine_on_a_cpu_uses_the_kernel_of_its_norms(sampler: object):
     def kernels(worker: object) -> list[bool]:
-        from agym.runtime.backends.vllm_core import normalise
+        from agym.runtime.backends.vllm.cpu import normalise
         from vllm.model_executor.layers.layernorm import RMSNorm
 
         norms = (each for each in worker.model_runner.get_model().modules() if type(each) is RMSNorm)
@@ -367,7 +367,7 @@ def test_an_engine_on_a_cpu_uses_the_kernel_of_its_norms(sampler: object):
 
 
 def test_building_an_engine_leaves_the_process_as_it_was(sampler_settings: SamplerSettings):
-    from agym.runtime.backends.vllm import VllmSampler
+    from agym.runtime.backends.vllm.sampler import VllmSampler
 
     def state() -> tuple[object, ...]:
         return random.getstate(), tuple(np.random.get_state()[1]), torch.get_rng_state().tolist(), torch.set_num_threads
@@ -382,7 +382,7 @@ def test_building_an_engine_leaves_the_process_as_it_was(sampler_settings: Sampl
 
 
 def test_learner_outlives_the_sampler(learner: Make, sampler_settings: SamplerSettings, sequences: Make):
-    from agym.runtime.backends.vllm import VllmSampler
+    from agym.runtime.backends.vllm.sampler import VllmSampler
 
     engine = learner(zero=1)
     asyncio.run(VllmSampler(sampler_settings).close())
@@ -527,7 +527,7 @@ class BrokenCore:
 
 
 def test_engine_that_fails_fails_all_that_is_under_way_and_all_that_follows(sampler_settings: SamplerSettings):
-    from agym.runtime.backends.vllm import VllmSampler
+    from agym.runtime.backends.vllm.sampler import VllmSampler
 
     async def scenario() -> None:
         sampler = VllmSampler(dataclasses.replace(sampler_settings, weights_follow=False), start_core=BrokenCore)
@@ -565,7 +565,7 @@ class SleepyCore:
 
 @pytest.mark.parametrize("shares", [True, False])
 def test_a_sampler_that_shares_a_card_rests_once_and_wakes_for_work(sampler_settings: SamplerSettings, shares: bool):
-    from agym.runtime.backends.vllm import VllmSampler
+    from agym.runtime.backends.vllm.sampler import VllmSampler
 
     core = SleepyCore(sampler_settings)
 
@@ -580,14 +580,14 @@ def test_a_sampler_that_shares_a_card_rests_once_and_wakes_for_work(sampler_sett
 
 
 def test_sampling_before_the_first_weights_is_refused(sampler_settings: SamplerSettings):
-    from agym.runtime.backends.vllm import VllmSampler
+    from agym.runtime.backends.vllm.sampler import VllmSampler
 
     with pytest.raises(SamplerError, match="the sampler has no weights yet"):
         run(lambda: VllmSampler(sampler_settings, start_core=BrokenCore).sample(request(PROBE, 0)))
 
 
 def test_stop_texts_without_a_tokenizer_are_refused(sampler_settings: SamplerSettings):
-    from agym.runtime.backends.vllm import VllmSampler
+    from agym.runtime.backends.vllm.sampler import VllmSampler
 
     settings = dataclasses.replace(sampler_settings, weights_follow=False)
     with pytest.raises(ValueError, match="stop texts need a tokenizer"):
@@ -610,7 +610,7 @@ class TakingCore:
 def test_a_transfer_that_breaks_off_leaves_an_engine_that_can_take_the_next_and_samples_nothing(
     sampler_settings: SamplerSettings,
 ):
-    from agym.runtime.backends.vllm import VllmSampler
+    from agym.runtime.backends.vllm.sampler import VllmSampler
 
     core = TakingCore(sampler_settings)
     probe = Probe(sequences=[], logprobs=[], limits=ProbeLimits(floor=1e-4, ceiling=1e-4))

@@ -27,7 +27,7 @@ def test_two_halves_hold_what_was_sent_and_sample_what_one_whole_does(
     tmp_path: Path, learner: Callable[..., Any], lora: Lora | None
 ) -> None:
     """One key-value head of which both have a copy, and layers packed for the processor."""
-    from agym.runtime.backends.vllm import VllmSampler
+    from agym.runtime.backends.vllm.sampler import VllmSampler
 
     folder = model_folder(tmp_path, hidden=192)
     old, new = learner(model=folder, lora=lora), learner(model=folder, lora=lora)

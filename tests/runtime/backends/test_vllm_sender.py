@@ -49,7 +49,7 @@ def handed_over() -> type:
 def test_what_vllms_engines_bring_is_proven_like_any_other_update(
     handed_over: type, sampler: Any, learner: Callable[..., Any]
 ) -> None:
-    from agym.runtime.backends.transfer.vllm_sender import Sender
+    from agym.runtime.backends.vllm.sender import Sender
 
     engine, other = learner(), learner()
     shift(engine)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..protocols import (
+from ...protocols import (
     FinishReason,
     Floats,
     NamedTensors,
@@ -37,16 +37,17 @@ from ..protocols import (
     SyncProof,
     WeightUpdate,
 )
-from .transfer.buckets import fill_buckets
-from .vllm_adapter import adapter_request
-from .vllm_core import matrix_products, start_core, stop_core
+from ..buckets import fill_buckets
+from .adapter import adapter_request
+from .core import start_core, stop_core
+from .cpu import matrix_products
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
     from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest
     from vllm.v1.engine.core_client import InprocClient
 
-    from .transfer.vllm_intake import Outcome
+    from .intake import Outcome
 
 __all__ = ["VllmSampler", "core_request"]
 
@@ -263,7 +264,7 @@ class VllmSampler:
             self._start_driver()
 
     async def load(self, update: WeightUpdate) -> SyncProof:
-        from .transfer.vllm_intake import take_weights
+        from .intake import take_weights
 
         async with self.receive(update):
             async for tensors in self._divide(update.tensors):
@@ -274,7 +275,7 @@ class VllmSampler:
     async def receive(self, update: WeightUpdate) -> AsyncIterator[None]:
         """Replace the weights by what reaches the workers within the context; the digests of the checksums need not be
         known before its end. Requests wait until `prove`."""
-        from .transfer.vllm_intake import begin_update, finish_update
+        from .intake import begin_update, finish_update
 
         lora, self._was_paused = self._settings.lora, self._paused
         await self.pause()

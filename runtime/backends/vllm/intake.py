@@ -22,7 +22,7 @@ from ....dsl.model.recipe import Lora
 from ...protocols import Checksum, NamedTensors, Transfer
 from ..checks.checksums import Receipt
 from ..checks.held_weights import HeldWeights, Shard, lay_out_model
-from ..vllm_adapter import lay_out_adapter, replace_adapter
+from .adapter import lay_out_adapter, replace_adapter
 
 __all__ = ["Intake", "Outcome", "WorkerExtension", "begin_update", "finish_update", "take_weights"]
 

@@ -1,4 +1,4 @@
-"""The policy's LoRA adapter in a vLLM engine, replaced with each version; on a CPU with a product of our own."""
+"""The policy's LoRA adapter in a vLLM engine, replaced with each version."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from torch.nn import functional
 
-from ...dsl.model.recipe import Lora
-from ..protocols import Checksum, NamedTensors
-from .checks.held_weights import Shard, WeightLayout, WeightPlace
-from .lora import peft_name
+from ....dsl.model.recipe import Lora
+from ...protocols import Checksum, NamedTensors
+from ..checks.held_weights import Shard, WeightLayout, WeightPlace
+from ..lora import peft_name
 
 if TYPE_CHECKING:
     from torch import Tensor
     from vllm.lora.lora_model import LoRAModel
     from vllm.lora.request import LoRARequest
 
-__all__ = ["adapter_args", "adapter_request", "lay_out_adapter", "multiply_once", "replace_adapter"]
+__all__ = ["adapter_args", "adapter_request", "lay_out_adapter", "replace_adapter"]
 
 _ADAPTER = 1
 """The engine's number for the only adapter."""
@@ -121,32 +121,3 @@ def _place(stack: Tensor, lora: Lora, cut: slice, *, is_down: bool) -> WeightPla
         return functional.pad(scaled, padding) if any(padding) else scaled
 
     return WeightPlace(read=lambda: stack, convert=convert)
-
-
-def multiply_once(worker: Any) -> None:
-    """Use one product for all tokens, in a worker on a CPU: vLLM's own copies the adapter for each token."""
-    manager = worker.model_runner.lora_manager._adapter_manager
-    product = _OneAdapter()
-    manager.punica_wrapper_mapping = dict.fromkeys(manager.punica_wrapper_mapping, product)
-    for module in manager.modules.values():
-        module.set_mapping(product)
-
-
-class _OneAdapter:
-    """The adapter product that vLLM's layers call."""
-
-    def update_metadata(self, *_: Any) -> None:
-        """Ignore which token has which adapter: there is one."""
-
-    def add_lora_linear(
-        self,
-        outputs_TD: Tensor,
-        inputs_TD: Tensor,
-        downs: tuple[Tensor, ...],
-        ups: tuple[Tensor, ...],
-        scale: float,
-        widths: tuple[int, ...],
-    ) -> None:
-        """Add adapters to fused outputs; `downs` and `ups` belong to layers whose outputs lie side by side."""
-        for output, down, up in zip(outputs_TD.split(widths, dim=-1), downs, ups, strict=True):
-            output += scale * (inputs_TD @ down[0, 0].T) @ up[0, 0].T

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...protocols import NamedTensors
+from ..protocols import NamedTensors
 
 if TYPE_CHECKING:
     from torch import Tensor

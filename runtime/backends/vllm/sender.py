@@ -19,8 +19,8 @@ from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 from vllm.utils.network_utils import get_ip, get_open_port
 
 from ...protocols import Checksum, NamedTensors
+from ..buckets import BUCKET_BYTES
 from ..checks.checksums import note_checksums
-from .buckets import BUCKET_BYTES
 
 __all__ = ["Call", "Sender", "ipc_settings", "nccl_settings"]
 

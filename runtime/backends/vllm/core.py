@@ -1,29 +1,26 @@
-"""A vLLM engine's core in this process: settings, start and end, with generators and threads left alone; on a CPU with
-faster norms and draws."""
+"""A vLLM engine's core in this process: settings, start and end, with generators and threads left alone."""
 
 from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from ...dsl.model.recipe import DType
-from ..protocols import SamplerSettings
-from .process_group import join_process_group
-from .vllm_adapter import adapter_args, multiply_once
+from ....dsl.model.recipe import DType
+from ...protocols import SamplerSettings
+from ..process_group import join_process_group
+from .adapter import adapter_args
+from .cpu import matrix_products, speed_up
 
 if TYPE_CHECKING:
     from vllm.v1.engine.core_client import InprocClient
 
-__all__ = ["SeededSampler", "matrix_products", "normalise", "start_core", "stop_core"]
+__all__ = ["start_core", "stop_core"]
 
 _DTYPES = {DType.AUTO: "auto", DType.FP32: "float32", DType.BF16: "bfloat16", DType.FP16: "float16"}
 
@@ -42,9 +39,7 @@ def start_core(settings: SamplerSettings) -> InprocClient:
         with _name_shortage():
             core = InprocClient(config, Executor.get_class(config), log_stats=False)
     if current_platform.is_cpu():
-        core.collective_rpc(speed_up)
-        if settings.lora is not None:
-            core.collective_rpc(multiply_once)
+        speed_up(core)
     return core
 
 
@@ -71,7 +66,7 @@ def stop_core(core: InprocClient) -> None:
 def _engine_args(settings: SamplerSettings) -> dict[str, Any]:
     from vllm.config import WeightTransferConfig
 
-    from .transfer.vllm_intake import WorkerExtension
+    from .intake import WorkerExtension
 
     all_follow = settings.weights_follow and settings.lora is None
     return {
@@ -133,85 +128,6 @@ def _model_config(settings: SamplerSettings) -> Any:
     if getattr(config, "head_dim", None) is None:
         config.head_dim = config.hidden_size // config.num_attention_heads
     return config
-
-
-def speed_up(worker: Any) -> None:
-    """Replace two parts of vLLM that make many small calls of torch, in a worker on a CPU: its norms and its draws."""
-    from vllm.model_executor.layers.layernorm import RMSNorm
-
-    runner = worker.model_runner
-    runner.sampler.topk_topp_sampler.forward = SeededSampler()
-    # subclasses have norms of their own
-    for norm in (each for each in runner.get_model().modules() if type(each) is RMSNorm):
-        is_plain = norm.has_weight and norm.variance_size_override is None
-        if is_plain and norm.weight.dtype == runner.model_config.dtype:
-            norm._forward_method = partial(normalise, norm)
-
-
-def normalise(norm: Any, inputs: Tensor, residual: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
-    """Compute an RMS norm by vLLM's own kernel: one call in place of six or more, which vLLM leaves to a compiler."""
-    # the kernel ignores strides
-    inputs, weight, epsilon = inputs.contiguous(), norm.weight.data, norm.variance_epsilon
-    if residual is not None:
-        residual = residual.contiguous()
-        torch.ops._C.fused_add_rms_norm(inputs, residual, weight, epsilon)
-        return inputs, residual
-    outputs = torch.empty_like(inputs)
-    torch.ops._C.rms_norm(outputs, inputs, weight, epsilon)
-    return outputs
-
-
-_SEEDS = 16
-"""Tokens whose seeds a request draws at once."""
-
-
-class SeededSampler:
-    """Samples the tokens that vLLM samples on a CPU, and returns the log-probs it samples from; vLLM draws the seed of
-    each token by a call of its own."""
-
-    def __init__(self) -> None:
-        self._drawn = WeakKeyDictionary[torch.Generator, list[int]]()
-
-    def __call__(
-        self,
-        logits_NV: Tensor,
-        generators: Mapping[int, torch.Generator],
-        top_k: Tensor | None,
-        top_p: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
-
-        logits_NV = apply_top_k_top_p(logits_NV, top_k, top_p).float()
-        # rows without a generator are those of greedy requests
-        seeds = [0] * len(logits_NV)
-        for row, generator in generators.items():
-            seeds[row] = self._next(generator)
-        ids = torch.ops._C.fused_gumbel_argmax(logits_NV, torch.tensor(seeds))
-        return ids, logits_NV.log_softmax(dim=-1)
-
-    def _next(self, generator: torch.Generator) -> int:
-        drawn = self._drawn.setdefault(generator, [])
-        if not drawn:
-            drawn += reversed(torch.randint(0, 2**31, (_SEEDS,), generator=generator).tolist())
-        return drawn.pop()
-
-
-_SMALL_HIDDEN = 128
-"""Width up to which plain CPU products beat oneDNN, which prepares anew for each number of rows: with 64 a third more
-tokens per second without it, with 256 a third fewer."""
-
-
-@contextmanager
-def matrix_products(hidden: int) -> Iterator[None]:
-    """Lay weights out for plain products in small models, for oneDNN's packed ones in the others."""
-    from vllm import _custom_ops
-
-    packed = getattr(_custom_ops, "_supports_onednn", False)
-    _custom_ops._supports_onednn = packed and hidden > _SMALL_HIDDEN
-    try:
-        yield
-    finally:
-        _custom_ops._supports_onednn = packed
 
 
 @contextmanager
