@@ -121,8 +121,15 @@ async def play_transcript(client: EnvClient, task: str, seed: int, max_steps: in
     return tuple(seen for _, seen in await _play(client, task, seed, max_steps))
 
 
-async def _play(client: EnvClient, task: str, seed: int, max_steps: int, varying: Sequence[str] = ()) -> Played:
-    """Play like `play_transcript`, but leave out what the varying tools answer."""
+async def _play(
+    client: EnvClient,
+    task: str,
+    seed: int,
+    max_steps: int,
+    varying: Sequence[str] = (),
+    begun: asyncio.Event | None = None,
+) -> Played:
+    """Play like `play_transcript`, but leave out what the varying tools answer; `begun` is set after the first step."""
     session = await client.open(task, seed)
     played = [("", (session.first.text, 0.0, False, False, "reset"))]
     suggestions = await _suggestions(client, session, task, seed)
@@ -134,7 +141,13 @@ async def _play(client: EnvClient, task: str, seed: int, max_steps: int, varying
             played.append((action, _seen(step) if not varies else ("", *_seen(step)[1:])))
             if step.ended:
                 break
+            if begun is not None:
+                begun.set()
+                # a call that need not wait would let no neighbour have its turn
+                await asyncio.sleep(0)
     finally:
+        if begun is not None:
+            begun.set()
         await session.close()
     return tuple(played)
 
@@ -194,6 +207,18 @@ async def _list_first_split(client: EnvClient) -> list[str]:
 
 async def _play_all(subject: Subject, client: EnvClient, tasks: Sequence[str]) -> list[Played]:
     return [await _play(client, task, 7, subject.max_steps, subject.varying) for task in tasks]
+
+
+async def _play_crowd(subject: Subject, tasks: Sequence[str]) -> list[Played]:
+    """Play tasks at the same time, in turns; half of them begin while the others play."""
+    begun = asyncio.Event()
+
+    async def play(number: int, task: str) -> Played:
+        if number % 2:
+            await begun.wait()
+        return await _play(subject.client, task, 7, subject.max_steps, subject.varying, begun)
+
+    return await asyncio.gather(*(play(number, task) for number, task in enumerate(tasks)))
 
 
 def _require(holds: bool, violation: str) -> None:
@@ -274,9 +299,7 @@ async def neighbours_change_nothing(subject: Subject) -> None:
     tasks = await _sample(subject)
     alone = await _play_all(subject, subject.client, tasks)
     wanted = [tasks[number % len(tasks)] for number in range(max(subject.neighbours, len(tasks)))]
-    crowd = await asyncio.gather(
-        *(_play(subject.client, task, 7, subject.max_steps, subject.varying) for task in wanted)
-    )
+    crowd = await _play_crowd(subject, wanted)
     _require_same(wanted, [alone[tasks.index(task)] for task in wanted], crowd, f"among {len(wanted)} neighbours")
 
 

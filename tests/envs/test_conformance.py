@@ -115,6 +115,7 @@ class Flawed(Env):
         self.shared = shared if shared is not None else []
         self.spec = EnvSpec(name="flawed", version="1", summary="", splits=("train", "test"), runs=Runs.INLINE)
         self.number = -1
+        self.known: int | None = None
         self.calls = 0
 
     def tasks(self, split: str) -> tuple[str, ...]:
@@ -134,6 +135,7 @@ class Flawed(Env):
         if not task.startswith(("train", "test", "both")):
             raise _unknown("task")
         self.number = 1 if self.flaw == "one is enough" else 3
+        self.known = None
         extra = ""
         if self.flaw == "chance":
             extra = str(Random().random())
@@ -144,6 +146,8 @@ class Flawed(Env):
             extra = str(len(self.shared))
         if self.flaw == "remembers":
             extra = f"{self.shared.count(-1)} won so far"
+        if self.flaw == "joined":
+            self.shared.append(0)
         return Observation(text=f"{task} {seed} {extra}")
 
     def trivial(self, task: str) -> bool:
@@ -152,6 +156,8 @@ class Flawed(Env):
     def step(self, action: str) -> Step:
         if self.number == 0 and self.flaw != "after the end":
             raise EpisodeOver("over")
+        if self._is_disturbed():
+            return Step(observation=Observation(text="disturbed"))
         good = action in ("down", "wait")
         if not good:
             return self._bad(action)
@@ -167,6 +173,13 @@ class Flawed(Env):
             terminated=won,
             truncated=won and self.flaw == "two ends",
         )
+
+    def _is_disturbed(self) -> bool:
+        """Whether another has made a step since the last one, or an episode has begun since the first."""
+        known, now = self.known, self.shared.count(0)
+        self.shared += [0] if self.flaw == "interleaved" else []
+        self.known = self.shared.count(0)
+        return self.flaw in ("interleaved", "joined") and known not in (None, now)
 
     def _bad(self, action: str) -> Step:
         if self.flaw == "crash" and "\x00" in action:
@@ -223,6 +236,8 @@ def test_an_environment_without_a_flaw_passes() -> None:
         ("unknown split", "unknown splits and tasks are refused", "an unknown split was not refused"),
         ("chance", "same task and seed give the same episode twice", "another way the second time, from step 0"),
         ("shared", "neighbours change nothing", "among 32 neighbours"),
+        ("interleaved", "neighbours change nothing", "among 32 neighbours, from step 2 on"),
+        ("joined", "neighbours change nothing", "among 32 neighbours, from step 2 on"),
         ("expert", "the expert solves what it claims", "solves 0%"),
         (
             "free",
