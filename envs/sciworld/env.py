@@ -200,8 +200,9 @@ class SciWorld(Env):
 
 
 def _tidy_command(action: str) -> str:
-    """A sentence's capital letter and full stop are no part of a command; the case of a name is."""
-    command = " ".join(action.split()).removesuffix(".").rstrip()
+    """A sentence's capital letter, articles and full stop are no part of a command; the case of a name is."""
+    words = [word for word in action.split() if word not in ("a", "an", "the")]  # capitals are names
+    command = " ".join(words).removesuffix(".").rstrip()
     return command[:1].lower() + command[1:]
 
 

@@ -4,7 +4,8 @@
     craft 1 oak rod using 2 oak, 1 tin
     inventory
 
-Letter case, the amount of white space and a full stop at the end do not matter; everything else does.
+Letter case, the amount of white space, articles, `and` in place of a comma and a full stop at the end do not matter;
+everything else does.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ __all__ = [
 MAX_LENGTH = 400
 
 _NAME = r"[a-z]+(?: [a-z]+)*"
+_AND = r"(?: ?,(?: and)? ?| and )"
 _AMOUNT = rf"[1-9][0-9]{{0,2}} {_NAME}"
 _GET = re.compile(rf"get ([1-9][0-9]{{0,2}}) ({_NAME})")
-_CRAFT = re.compile(rf"craft ([1-9][0-9]{{0,2}}) ({_NAME}) using ({_AMOUNT}(?: ?, ?{_AMOUNT})*)")
+_CRAFT = re.compile(rf"craft ([1-9][0-9]{{0,2}}) ({_NAME}) using ({_AMOUNT}(?:{_AND}{_AMOUNT})*)")
 
 
 class MalformedCraft(StrEnum):
@@ -67,7 +69,7 @@ CraftCommand: TypeAlias = Get | Craft | Inventory | MalformedCraft
 def parse_craft_command(text: str) -> CraftCommand:
     if len(text) > MAX_LENGTH:
         return MalformedCraft.LONG
-    words = text.strip().removesuffix(".").lower().split()
+    words = [word for word in text.strip().removesuffix(".").lower().split() if word not in ("a", "an", "the")]
     if not words:
         return MalformedCraft.EMPTY
     if len(text.strip().splitlines()) > 1:
@@ -85,11 +87,11 @@ def _craft(line: str) -> CraftCommand:
     match = _CRAFT.fullmatch(line)
     if match is None:
         return MalformedCraft.CRAFT
-    return Craft(int(match[1]), match[2], tuple(_amount(part) for part in match[3].split(",")))
+    return Craft(int(match[1]), match[2], tuple(_amount(part) for part in re.split(f"{_AND}(?=[1-9])", match[3])))
 
 
 def _amount(part: str) -> tuple[str, int]:
-    count, _, item = part.strip().partition(" ")
+    count, _, item = part.partition(" ")
     return item, int(count)
 
 

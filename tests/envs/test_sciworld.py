@@ -304,6 +304,9 @@ def test_what_cannot_be_a_command_is_not_passed_on(env: SciWorld, action: str) -
 @heavy
 def test_a_command_may_be_written_as_a_sentence(env: SciWorld) -> None:
     assert begun(env, "boil/0", "Look  around.") == begun(env, "boil/0", "look around")
+    opened = begun(env, "boil/0", "Open the door to the kitchen.")
+    assert opened == begun(env, "boil/0", "open door to kitchen")
+    assert opened.status is Status.OK
 
 
 @heavy

@@ -24,6 +24,13 @@ from hypothesis import strategies as st
         ("craft 1 oak rod using 1 glue, 2 oak", Craft(1, "oak rod", (("glue", 1), ("oak", 2)))),
         ("craft 1 oak rod using 1 glue , 2 oak", Craft(1, "oak rod", (("glue", 1), ("oak", 2)))),
         ("craft 1 oak rod using 1 glue,2 oak", Craft(1, "oak rod", (("glue", 1), ("oak", 2)))),
+        ("Craft 1 oak rod using 1 glue and 2 oak.", Craft(1, "oak rod", (("glue", 1), ("oak", 2)))),
+        ("craft 1 oak rod using 1 glue, and 2 oak", Craft(1, "oak rod", (("glue", 1), ("oak", 2)))),
+        (
+            "craft the 1 oak rod using 1 flint and steel, 2 oak",
+            Craft(1, "oak rod", (("flint and steel", 1), ("oak", 2))),
+        ),
+        ("get the 2 oak", Get(2, "oak")),
     ],
 )
 def test_a_command_is_understood(text: str, action: object) -> None:
@@ -51,6 +58,10 @@ def test_a_command_is_understood(text: str, action: object) -> None:
         ("get 1 öak", MalformedCraft.GET),
         ("get 1 oak\x00", MalformedCraft.GET),
         ("get 1", MalformedCraft.GET),
+        ("get the 1", MalformedCraft.GET),
+        ("get an oak", MalformedCraft.GET),
+        ("the", MalformedCraft.EMPTY),
+        ("craft 1 oak rod using 1 oak and, 1 tin,", MalformedCraft.CRAFT),
         ("craft oak rod", MalformedCraft.CRAFT),
         ("craft 1 oak rod", MalformedCraft.CRAFT),
         ("craft 1 oak rod using", MalformedCraft.CRAFT),
