@@ -143,7 +143,7 @@ async def _play(
                 break
             if begun is not None:
                 begun.set()
-                # a call that need not wait would let no neighbour have its turn
+                # calls that never wait would give the neighbours no turn
                 await asyncio.sleep(0)
     finally:
         if begun is not None:

@@ -41,6 +41,7 @@ __all__ = [
     "YesNoQuestion",
     "parse_numbered",
     "score_of",
+    "split_words",
 ]
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
@@ -175,6 +176,11 @@ class TaskInfo:
     """Whether it is, on purpose, solved by doing nothing."""
     judged: bool = False
     """Whether only a judge can decide its success."""
+
+
+def split_words(command: str) -> list[str]:
+    """Split a command into its words, without articles and a full stop at the end."""
+    return [word for word in command.strip().removesuffix(".").split() if word not in ("a", "an", "the")]
 
 
 def parse_numbered(task: str, separator: str = "-") -> tuple[str, int] | None:

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ..protocol import split_words
+
 __all__ = [
     "MACROS",
     "MAX_LENGTH",
@@ -82,7 +84,7 @@ class MalformedGridCommand(StrEnum):
 def parse_command(text: str, *, macros: bool) -> GridCommand | MalformedGridCommand:
     if len(text) > MAX_LENGTH:
         return MalformedGridCommand.LONG
-    words = [word for word in text.strip().removesuffix(".").lower().split() if word not in ("a", "an", "the")]
+    words = split_words(text.lower())
     if not words:
         return MalformedGridCommand.EMPTY
     if len(text.strip().splitlines()) > 1:

@@ -13,7 +13,7 @@ from random import Random
 
 from ..errors import EpisodeOver, UnknownTask
 from ..options import read_options
-from ..protocol import Env, EnvSpec, Json, Observation, Status, Step, parse_numbered
+from ..protocol import Env, EnvSpec, Json, Observation, Status, Step, parse_numbered, split_words
 from .java import Simulator, share_javas
 from .options import SIMPLIFICATIONS, SciWorldOptions
 from .rooms import TEXTS, SeenRooms, drop_the_usual
@@ -201,8 +201,7 @@ class SciWorld(Env):
 
 def _tidy_command(action: str) -> str:
     """A sentence's capital letter, articles and full stop are no part of a command; the case of a name is."""
-    words = [word for word in action.split() if word not in ("a", "an", "the")]  # capitals are names
-    command = " ".join(words).removesuffix(".").rstrip()
+    command = " ".join(split_words(action))
     return command[:1].lower() + command[1:]
 
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from ..protocol import split_words
+
 __all__ = [
     "MAX_LENGTH",
     "Craft",
@@ -69,7 +71,7 @@ CraftCommand: TypeAlias = Get | Craft | Inventory | MalformedCraft
 def parse_craft_command(text: str) -> CraftCommand:
     if len(text) > MAX_LENGTH:
         return MalformedCraft.LONG
-    words = [word for word in text.strip().removesuffix(".").lower().split() if word not in ("a", "an", "the")]
+    words = split_words(text.lower())
     if not words:
         return MalformedCraft.EMPTY
     if len(text.strip().splitlines()) > 1:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import BadOption, EpisodeOver, UnknownTask
 from ..options import read_options
-from ..protocol import Env, EnvSpec, Json, Observation, Status, Step, parse_numbered
+from ..protocol import Env, EnvSpec, Json, Observation, Status, Step, parse_numbered, split_words
 from .games import GameProgression, Inform7Game, generate_game, load_game
 from .options import TextWorldOptions
 from .view import View
@@ -180,7 +180,7 @@ class TextWorld(Env):
 
 def _plain(command: str) -> str:
     """Normalise letter case, white space, articles and a full stop at the end."""
-    return " ".join(word for word in command.strip().removesuffix(".").lower().split() if word != "the")
+    return " ".join(split_words(command.lower()))
 
 
 def _files(folder: Path) -> Mapping[str, Path]:
