@@ -7,6 +7,7 @@ and a probe, so a sampler with wrong weights is found at once and not by a curve
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -154,6 +155,10 @@ class Sampler(Protocol):
     """An engine that samples."""
 
     async def sample(self, request: SampleRequest) -> Sampled: ...
+
+    def expecting(self) -> AbstractContextManager[None]:
+        """Within it, a caller waits for an environment, and will then send a request, which a step may wait for."""
+        ...
 
     async def score(self, ids: Sequence[int]) -> Floats:
         """Log-probs of `ids[1:]`, each given all before it, at temperature 1."""

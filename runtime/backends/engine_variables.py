@@ -26,6 +26,9 @@ _ON_A_CPU = {
     # oneDNN and PyTorch each keep 1,024 kernels, and rows of new lengths need new ones: gigabytes over time
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256",
     "LRU_CACHE_CAPACITY": "256",
+    # threads of an engine between two operations give up their core after 1 ms instead of Intel's 200: while episodes
+    # are in environments of other processes, those need it
+    "KMP_BLOCKTIME": "1",
 }
 
 

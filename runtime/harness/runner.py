@@ -157,7 +157,7 @@ class _Attempt:
 
     async def _step(self, session: Session, action: str) -> Step:
         try:
-            async with self.pace.concurrency.step:
+            async with self.pace.concurrency.step():
                 what = f"{self.env.name} to answer '{action[:60]}'"
                 step = await with_deadline(session.step(action), self.pace.timeouts.step_timeout_s, what)
             self._rewards.append(validated(step, self.env.name).reward)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeGuard, TypeVar
 
@@ -41,14 +41,28 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]")
 
 @dataclass(frozen=True, slots=True)
 class ConcurrencyLimits:
-    """Semaphores of resets and steps; waiting for one counts towards the episode's timeout alone."""
+    """Limits of resets and steps at a time; waiting for one's turn counts towards the episode's timeout alone."""
 
-    reset: AbstractAsyncContextManager[Any]
-    step: AbstractAsyncContextManager[Any]
+    _reset: AbstractAsyncContextManager[Any]
+    _step: AbstractAsyncContextManager[Any]
+    _expecting: Callable[[], AbstractContextManager[None]]
 
     @classmethod
-    def of(cls, rollout: Rollout) -> Self:
-        return cls(_make_semaphore(rollout.limits.reset), _make_semaphore(rollout.limits.step))
+    def of(cls, rollout: Rollout, expecting: Callable[[], AbstractContextManager[None]] = nullcontext) -> Self:
+        """`expecting` is the sampler's, which the episode asks for a reply as soon as the environment has answered."""
+        return cls(_make_semaphore(rollout.limits.reset), _make_semaphore(rollout.limits.step), expecting)
+
+    @asynccontextmanager
+    async def reset(self) -> AsyncIterator[None]:
+        async with self._reset:
+            with self._expecting():
+                yield
+
+    @asynccontextmanager
+    async def step(self) -> AsyncIterator[None]:
+        async with self._step:
+            with self._expecting():
+                yield
 
 
 def _make_semaphore(limit: int | None) -> AbstractAsyncContextManager[Any]:
@@ -197,7 +211,7 @@ async def _open_in_turn(env: ConnectedEnv, task: Task, timeouts: Rollout, concur
         await env.sessions.enter()
         opened = False
         try:
-            async with concurrency.reset:
+            async with concurrency.reset():
                 session = await with_deadline(
                     _open(env, task), timeouts.reset_timeout_s, f"{env.name} to start task '{task.id}'"
                 )

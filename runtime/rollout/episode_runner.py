@@ -266,7 +266,7 @@ class EpisodeRunner:
         return step
 
     async def _send(self, session: Session, action: str) -> Step:
-        async with self.player.concurrency.step:
+        async with self.player.concurrency.step():
             what = f"{self.env.name} to answer '{action[:60]}'"
             step = await with_deadline(session.step(action), self.player.timeouts.step_timeout_s, what)
         return validated(step, self.env.name)

@@ -132,7 +132,7 @@ class RolloutWorker:
     ) -> list[Group]:
         """Play groups; each episode is played within `turn`, which several plays may share."""
         if not self._plays:
-            self._concurrency = ConcurrencyLimits.of(style.timeouts)
+            self._concurrency = ConcurrencyLimits.of(style.timeouts, self.sampler.expecting)
         agent = style.agent
         chat, form = chat_and_format(agent, self._chat)
         player = Player(

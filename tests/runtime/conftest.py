@@ -15,6 +15,7 @@ import shutil
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -212,6 +213,7 @@ class TableSampler:
     version: int = -1
     requests: list[SampleRequest] = field(default_factory=list)
     forgotten: int = 0
+    expected: int = 0
     broken: Exception | None = None
 
     async def sample(self, request: SampleRequest) -> Sampled:
@@ -231,6 +233,12 @@ class TableSampler:
                 finish = FinishReason.STOP
         drawn = tuple(ids[len(request.prompt) :])
         return Sampled(ids=drawn, logprobs=tuple(logprobs), versions=(self.version,) * len(drawn), finish=finish)
+
+    @contextmanager
+    def expecting(self) -> Iterator[None]:
+        self.expected += 1
+        yield
+        self.expected -= 1
 
     async def score(self, ids: Sequence[int]) -> Floats:
         assert self.table is not None

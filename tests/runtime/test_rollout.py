@@ -318,6 +318,20 @@ def test_limits_hold_in_each_phase_and_all_get_through(player_of: Any, table_sam
     assert said(groups) == said(play(player_of(table_sampler()), InlineEnv(echo), orders()))
 
 
+def test_a_sampler_knows_how_many_episodes_are_in_their_environment(new_run: Any, echo: Any) -> None:
+    expected = list[int]()
+
+    async def note() -> None:
+        await asyncio.sleep(0)
+        expected.append(run.sampler.expected)
+
+    client = Trouble(InlineEnv(echo), opening=note, stepping=note)
+    run = new_run("rollout.slots=3", clients={"echo": client})
+    assert run.go().kind is OutcomeKind.FINISHED
+    assert max(expected) == 3
+    assert run.sampler.expected == 0
+
+
 # --- faults in a run -------------------------------------------------------------------------------------------------
 
 

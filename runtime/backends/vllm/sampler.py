@@ -1,11 +1,15 @@
 """The sampler: a vLLM engine in this process, stepped by its callers' event loop.
 
 One task, the driver, does all stepping: it lets every coroutine that can run do so, admits new requests, makes one
-engine step, hands out what is finished, and repeats while anything is under way. So a step never waits for a request
-and a request never for more than one step; and as the event loop runs callbacks in the order they were scheduled, the
-order in which requests enter the engine, which decides the last bits of every result, is a function of the run alone as
-long as no timer or socket takes part. Each request draws from its own seed: where sockets do take part, sharing a batch
-still changes nothing but those last bits.
+engine step, hands out what is finished, and repeats while anything is under way. As the event loop runs callbacks in
+the order they were scheduled, the order in which requests enter the engine, which decides the last bits of every
+result, is a function of the run alone as long as no timer or socket takes part. Each request draws from its own seed:
+where sockets do take part, sharing a batch still changes nothing but those last bits.
+
+A request that comes just after a step has begun has to wait for all of it. So while episodes are in environments of
+other processes, a step whose predecessor ended a reply waits for the next of them to come back: for the mean time of a
+step divided by the n requests that are ready, so that together they never lose more than one that comes too late. Where
+none has begun, as at the start of a rollout, the wait is not divided; in all it is never longer than a step.
 
 The engine's core is driven without vLLM's front end, whose checks, copies and objects for each token take a third of
 the time with a small model. What it also does, stop texts and length checks, is done here.
@@ -14,11 +18,14 @@ the time with a small model. What it also does, stop texts and length checks, is
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,6 +62,8 @@ _NO_WEIGHTS = -1
 _WAKE_ROUNDS = 4
 """Event loop rounds after which a coroutine that got its reply has sent its next request, if it waits for nothing else:
 one to wake it, the others for a time limit or a task around it."""
+_STEPS_TIMED = 32
+"""Last engine steps whose mean time is that of the next."""
 _MARGIN = 4.0
 """Factor by which a later sync may exceed the difference of the first: other text, sharper predictions."""
 _PROBLEMS = 4
@@ -100,6 +109,10 @@ class VllmSampler:
         self._waiting: list[_Request] = []
         self._running: dict[str, _Request] = {}
         self._count = 0
+        self._expected = 0
+        """Requests that will be sent as soon as an environment has answered."""
+        self._answered = asyncio.Event()
+        self._step_times: deque[float] = deque([0.0], _STEPS_TIMED)
         self._driver: asyncio.Task[None] | None = None
         self._paused = self._was_paused = False
         self._failure: BaseException | None = None
@@ -109,6 +122,15 @@ class VllmSampler:
     async def sample(self, request: SampleRequest) -> Sampled:
         sampled: Sampled = await self._submit(request.prompt, _params(request), request.sampling.stop_texts)
         return sampled
+
+    @contextmanager
+    def expecting(self) -> Iterator[None]:
+        self._expected += 1
+        try:
+            yield
+        finally:
+            self._expected -= 1
+            self._answered.set()
 
     async def score(self, ids: Sequence[int]) -> Floats:
         scores: Floats = await self._submit(ids, _scoring_params(), ())
@@ -156,14 +178,29 @@ class VllmSampler:
             finished = True
             while not self._paused and (self._waiting or self._running):
                 # if nothing finished, no one was woken, and one round is for sockets alone
-                for _ in range(_WAKE_ROUNDS if finished else 1):
+                for _ in range(_WAKE_ROUNDS if finished or self._expected else 1):
                     await asyncio.sleep(0)
+                if finished:
+                    await self._wait_for_expected()
                 self._admit()
                 finished = self._step()
         except Exception as error:
             self._fail(error)
         finally:
             self._driver = None
+
+    async def _wait_for_expected(self) -> None:
+        """Wait for the requests that are expected, as long as the next one comes within the time that it is worth."""
+        loop, step_s = asyncio.get_running_loop(), fmean(self._step_times)
+        latest = loop.time() + step_s
+        while self._expected:
+            self._answered = asyncio.Event()
+            within = step_s / (len(self._running) + len(self._waiting)) if self._running else step_s
+            try:
+                async with asyncio.timeout_at(min(loop.time() + within, latest)):
+                    await self._answered.wait()
+            except TimeoutError:
+                return
 
     def _admit(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -174,8 +211,10 @@ class VllmSampler:
 
     def _step(self) -> bool:
         """Make one engine step; return whether a request has ended."""
-        finished = False
-        for output in self._core.get_output().outputs:
+        finished, started = False, time.perf_counter()
+        outputs = self._core.get_output().outputs
+        self._step_times.append(time.perf_counter() - started)
+        for output in outputs:
             request = self._running.get(output.request_id)
             if request is not None and (result := self._take(request, output)) is not None:
                 del self._running[request.id]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -495,6 +496,64 @@ def test_paused_sampler_keeps_requests_and_answers_when_resumed(ready: object):
         assert len((await asked).ids) == 100
 
     run(scenario)
+
+
+def count_steps(ready: object, monkeypatch: pytest.MonkeyPatch, step_s: float) -> list[int]:
+    """Requests in each engine step, as if earlier steps had taken `step_s`."""
+    monkeypatch.setattr(ready, "_step_times", deque([step_s], 1))
+    step, counted = ready._step, list[int]()
+
+    def counting() -> bool:
+        counted.append(len(ready._running))
+        return step()
+
+    monkeypatch.setattr(ready, "_step", counting)
+    return counted
+
+
+async def sample_after(sampler: object, wait: Awaitable[object], seed: int, max_tokens: int) -> Sampled:
+    """As an episode does whose environment is in another process."""
+    with sampler.expecting():
+        await wait
+    return await sampler.sample(request(PROBE, seed, max_tokens=max_tokens))
+
+
+def test_first_step_waits_for_requests_whose_environments_still_answer(ready: object, monkeypatch: pytest.MonkeyPatch):
+    counted = count_steps(ready, monkeypatch, step_s=30)
+
+    async def scenario() -> None:
+        waits = (asyncio.sleep(0.01 * seed) for seed in range(5))
+        await asyncio.gather(*(sample_after(ready, wait, seed, 3) for seed, wait in enumerate(waits)))
+
+    run(scenario)
+    assert counted == [5, 5, 5]
+
+
+def test_requests_under_way_do_not_wait_longer_than_a_late_one_would(ready: object, monkeypatch: pytest.MonkeyPatch):
+    counted = count_steps(ready, monkeypatch, step_s=0.02)
+
+    async def scenario() -> None:
+        never = asyncio.Event()
+        late = asyncio.create_task(sample_after(ready, never.wait(), 9, 1))
+        lengths = range(1, 9)
+        replies = await asyncio.gather(*(ready.sample(request(PROBE, seed, max_tokens=seed)) for seed in lengths))
+        assert [len(each.ids) for each in replies] == list(lengths)
+        assert not late.done()
+        never.set()
+        assert len((await late).ids) == 1
+
+    run(scenario)
+    assert counted == [8, 7, 6, 5, 4, 3, 2, 1, 1]
+
+
+def test_an_episode_that_ends_in_its_environment_is_no_longer_expected(ready: object):
+    async def scenario() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await sample_after(ready, asyncio.Event().wait(), 0, 1)
+
+    run(scenario)
+    assert ready._expected == 0
 
 
 def test_weights_can_come_while_paused_and_it_stays_paused(ready: object, learner: Make):
