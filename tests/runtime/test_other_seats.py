@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -87,6 +88,9 @@ class Voice:
         return Sampled(ids=tuple(ids), logprobs=(-1.0,) * len(ids), versions=(7,) * len(ids), finish=finish)
 
     async def forget(self) -> None: ...
+
+    def expecting(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def prompts(self, word: str) -> list[str]:
         """Prompts whose opening has this word."""
