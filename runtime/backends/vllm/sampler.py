@@ -64,6 +64,8 @@ _WAKE_ROUNDS = 4
 one to wake it, the others for a time limit or a task around it."""
 _STEPS_TIMED = 32
 """Last engine steps whose mean time is that of the next."""
+_SHORTEST_WAIT_S = 0.001
+"""An event loop waits no shorter time."""
 _MARGIN = 4.0
 """Factor by which a later sync may exceed the difference of the first: other text, sharper predictions."""
 _PROBLEMS = 4
@@ -196,6 +198,8 @@ class VllmSampler:
         while self._expected:
             self._answered = asyncio.Event()
             within = step_s / (len(self._running) + len(self._waiting)) if self._running else step_s
+            if within < _SHORTEST_WAIT_S:
+                return
             try:
                 async with asyncio.timeout_at(min(loop.time() + within, latest)):
                     await self._answered.wait()

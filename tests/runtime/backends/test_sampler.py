@@ -529,8 +529,11 @@ def test_first_step_waits_for_requests_whose_environments_still_answer(ready: ob
     assert counted == [5, 5, 5]
 
 
-def test_requests_under_way_do_not_wait_longer_than_a_late_one_would(ready: object, monkeypatch: pytest.MonkeyPatch):
-    counted = count_steps(ready, monkeypatch, step_s=0.02)
+@pytest.mark.parametrize("step_s", [0.02, 0.0002])
+def test_requests_under_way_do_not_wait_longer_than_a_late_one_would(
+    ready: object, monkeypatch: pytest.MonkeyPatch, step_s: float
+):
+    counted = count_steps(ready, monkeypatch, step_s)
 
     async def scenario() -> None:
         never = asyncio.Event()
