@@ -52,6 +52,16 @@ def test_what_fits_equally_well_comes_in_the_order_of_the_corpus() -> None:
     assert LocalIndex.build(same).search("same", 5) == tuple(same[:5])
 
 
+def test_what_is_called_as_was_searched_for_comes_first() -> None:
+    titles = ("lobe lobe frontal", "frontal gyrus", "Frontal lobes, lobus frontalis", "lobe")
+    of_the_brain = [Passage(title=title, text="frontal lobe " * 5, document=title) for title in titles[:2]]
+    short = [Passage(title=title, text="a part", document=title) for title in titles[2:]]
+    index = LocalIndex.build([*of_the_brain, *short])
+    for query in ("frontal lobe", "Lobus frontalis"):
+        assert index.search(query, 1)[0].title == titles[2]
+    assert index.search("frontal", 1)[0].title != titles[2]
+
+
 def test_the_rest_of_a_document_follows_what_was_found() -> None:
     index = LocalIndex.build(ALL)
     assert index.rest(RIVER) == (RIVER, SEA)

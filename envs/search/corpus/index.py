@@ -1,4 +1,4 @@
-"""A local index: passages found by their words, ranked by BM25.
+"""A local index: passages found by their words, ranked by BM25, after those whose title is what was searched for.
 
 The same from run to run: one thread writes, in the order of the passages, and ties go to the earlier one.
 """
@@ -62,8 +62,13 @@ class LocalIndex:
             return ()
         hits = self._searcher.search(self._any_of(words), limit + _TIED, count=False).hits
         found = [(round(-score, 4), self._searcher.doc(address)) for score, address in hits]
-        found.sort(key=lambda each: (each[0], each[1].get_first("place")))
+        found.sort(key=lambda each: (not self._is_called(words, each[1]), each[0], each[1].get_first("place")))
         return tuple(_passage(document) for _, document in found[:limit])
+
+    def _is_called(self, words: list[str], document: tantivy.Document) -> bool:
+        """Whether these words are its title, or one of the names in it."""
+        names = str(document.get_first("title") or "").split(",")
+        return any(self._analyzer.analyze(name) == words for name in names)
 
     def rest(self, passage: Passage) -> tuple[Passage, ...]:
         query = tantivy.Query.term_query(self._schema, "document", passage.document)
