@@ -62,6 +62,12 @@ def test_what_is_called_as_was_searched_for_comes_first() -> None:
     assert index.search("frontal", 1)[0].title != titles[2]
 
 
+def test_a_title_that_repeats_a_word_is_found_by_it() -> None:
+    titles = ("bora bora islands", "bora", "Bora Bora")
+    islands = [Passage(title=title, text="bora " * 9, document=title) for title in titles]
+    assert LocalIndex.build(islands).search("bora bora", 1)[0].title == "Bora Bora"
+
+
 def test_the_rest_of_a_document_follows_what_was_found() -> None:
     index = LocalIndex.build(ALL)
     assert index.rest(RIVER) == (RIVER, SEA)

@@ -57,16 +57,17 @@ class LocalIndex:
     def search(self, query: str, limit: int) -> tuple[Passage, ...]:
         # terminal escapes, half characters: what is not text is not a word either
         text = query.encode("utf-8", "ignore").decode("utf-8")
-        words = list(dict.fromkeys(self._analyzer.analyze(text)))[:_MAX_TERMS]
+        words = self._analyzer.analyze(text)
         if not words:
             return ()
-        hits = self._searcher.search(self._any_of(words), limit + _TIED, count=False).hits
+        terms = list(dict.fromkeys(words))[:_MAX_TERMS]
+        hits = self._searcher.search(self._any_of(terms), limit + _TIED, count=False).hits
         found = [(round(-score, 4), self._searcher.doc(address)) for score, address in hits]
         found.sort(key=lambda each: (not self._is_called(words, each[1]), each[0], each[1].get_first("place")))
         return tuple(_passage(document) for _, document in found[:limit])
 
     def _is_called(self, words: list[str], document: tantivy.Document) -> bool:
-        """Whether these words are its title, or one of the names in it."""
+        """Return whether these words are its title, or one of the names in it."""
         names = str(document.get_first("title") or "").split(",")
         return any(self._analyzer.analyze(name) == words for name in names)
 

@@ -63,9 +63,9 @@ _WAKE_ROUNDS = 4
 """Event loop rounds after which a coroutine that got its reply has sent its next request, if it waits for nothing else:
 one to wake it, the others for a time limit or a task around it."""
 _STEPS_TIMED = 32
-"""Last engine steps whose mean time is that of the next."""
+"""Latest engine steps, whose mean time is taken as that of the next."""
 _SHORTEST_WAIT_S = 0.001
-"""An event loop waits no shorter time."""
+"""An event loop rounds shorter waits up to this."""
 _MARGIN = 4.0
 """Factor by which a later sync may exceed the difference of the first: other text, sharper predictions."""
 _PROBLEMS = 4
