@@ -76,21 +76,25 @@ def _list_runs(runs: Runs, _: Request) -> Any:
 
 
 def _run_line(run: Run) -> dict[str, Any]:
+    version = run.version()
     line = {"id": run.id, "name": _name(run), **overview.summarize(run.metrics.table())}
     started = read_document(run.root / "manifest.json").get("started_at")
     line["time"] = started if line["time"] is None and isinstance(started, float) else line["time"]
-    return {**line, "ended": overview.describe_ending(run.root, run.events.rows())}
+    return {**line, "version": version, "ended": overview.describe_ending(run.root, run.events.rows())}
 
 
 def _describe_run(runs: Runs, request: Request) -> Any:
     run = _run(runs, request.path_params["run"])
-    table = run.metrics.table()
     with run.queries() as (index, queries):
+        # before anything is read, so that a change meanwhile is seen as one
+        version = run.version()
+        table = run.metrics.table()
         counts = {"num_episodes": index.count, "num_damaged": index.num_damaged}
         columns = {column: queries.names(column) for column in _COLUMNS}
     return {
         "id": run.id,
         "name": _name(run),
+        "version": version,
         "recipe": read_text(run.root / "recipe.yaml") or "",
         "stages": overview.stages(table),
         "ops": overview.ops_by_stage(table),

@@ -92,13 +92,15 @@ class Run:
         with self._lock:
             if self._reading is not None and not self._reading.is_set():
                 return self._reading
-            self._reading = done = Event()
             signature = _signature(self.root)
+            done = Event()
             if signature == self._read:
                 done.set()
             else:
                 # the end of the process does not wait for it: a transaction that was not finished leaves no trace
                 Thread(target=self._read_on, args=(done, signature), daemon=True).start()
+            # last: another thread's question takes an event that is not set for an index that is behind
+            self._reading = done
             return done
 
     def _read_on(self, done: Event, signature: Signature) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from agym.runtime.storage.episode_reader import EPISODES
+from agym.viewer import runs as viewer_runs
+from agym.viewer.runs import Runs, Signature
 from starlette.testclient import TestClient
 
 from .served import TOKEN, append_lines, ask, client_of, episode, metrics_row, write_run
@@ -31,6 +33,7 @@ def test_runs_are_listed_with_their_newest_evaluation(client: TestClient) -> Non
     assert run == {
         "id": "door", "name": "door", "stage": "explore", "step": 10, "total_step": 10, "success": 0.5,
         "interval": [0.4, 0.6], "spark": [step / 10 for step in range(1, 11)], "ended": "finished", "time": 2000.0,
+        "version": 1,
     }  # fmt: skip
 
 
@@ -186,6 +189,24 @@ def test_a_run_that_grows_tells_so_and_shows_what_is_new(served: Path, client: T
     assert ask(client, "runs/door/changes", since=before)["version"] > before
     assert ask(client, "runs/door/episodes")["episodes"][0]["id"] == "train-11-0-0"
     assert ask(client, "runs")["runs"][0]["total_step"] == 11
+
+
+def test_questions_at_the_same_time_do_not_make_a_total_uncertain(
+    served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run,) = Runs([served], tmp_path / "cache").list()
+    with run.queries(wait_s=60):
+        assert not run.is_reading
+    seen = list[bool]()
+
+    def look_around(root: Path) -> Signature:
+        seen.append(run.is_reading)
+        return signature_of(root)
+
+    signature_of = viewer_runs._signature
+    monkeypatch.setattr(viewer_runs, "_signature", look_around)
+    with run.queries():
+        assert seen == [False]
 
 
 def test_a_broken_last_line_and_numbers_that_are_none_are_no_hindrance(served: Path, client: TestClient) -> None:

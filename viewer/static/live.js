@@ -6,16 +6,16 @@ const LONGEST_MS = 30000;
 // A run that trains on this machine is not to be slowed: after each redraw, rest for this many times what it took.
 const REST = 200;
 
-// Calls `onChange` when files of the run have changed; not while nobody looks, nor while its last call is at work.
-export function follow(run, signal, onChange) {
-  let known = null;
+// Calls `onChange` when files of the run have changed since its `version`, which the server gave before what is shown;
+// not while nobody looks, nor while its last call is at work.
+export function follow({ id, version: known }, signal, onChange) {
   const look = async () => {
     if (signal.aborted) return;
     let rest = PERIOD_MS;
     if (!document.hidden) {
       try {
-        const { version } = await getJson(["runs", run, "changes"], {}, signal);
-        const changed = known !== null && version !== known;
+        const { version } = await getJson(["runs", id, "changes"], {}, signal);
+        const changed = version !== known;
         known = version;
         if (changed) rest = await timed(onChange);
       } catch {

@@ -33,7 +33,7 @@ export async function showCurves({ root, query, title, signal }) {
   let drawn = new Map();
   await draw();
   addKeys(signal, [{ key: "x", text: "the next x axis: step, tokens, time", run: () => choose(following()) }]);
-  for (const run of chosen.filter(({ ended }) => ended === "running")) follow(run.id, signal, draw);
+  for (const run of chosen.filter(({ ended }) => ended === "running")) follow(run, signal, draw);
   getJson(["runs", chosen[0].id], {}, signal).then(({ keys }) => known.replaceChildren(...keys.map((key) => h("option", { value: key }))), () => {});
 
   function axes() {

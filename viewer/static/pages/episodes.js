@@ -47,7 +47,7 @@ export async function showEpisodes({ root, parameters, query, signal, title }) {
     { key: "n", text: "next page", run: () => turnPage(1) },
     { key: "p", text: "previous page", run: () => turnPage(-1) },
   ]);
-  follow(run, signal, async () => { if (!list.contains(document.activeElement)) await load(); });
+  follow(described, signal, async () => { if (!list.contains(document.activeElement)) await load(); });
 
   function current() {
     const found = new URLSearchParams();

@@ -46,7 +46,7 @@ export async function showRun({ root, parameters, query, signal, title }) {
     { key: "e", text: "episodes of the run", run: () => { location.hash = hrefOf(["runs", run, "episodes"]); } },
     { key: "x", text: "the next x axis: step, tokens, time", run: () => chooseAxis(nextAxis()) },
   ]);
-  follow(run, signal, async () => {
+  follow(described, signal, async () => {
     const before = countsBelow();
     described = await getJson(["runs", run], {}, signal);
     await draw();
