@@ -266,7 +266,7 @@ class Tally:
     done: int = 0
     seconds: float = 0.0
     largest: float = 0.0
-    """Mean difference of log-probs."""
+    """Mean relative difference of log-probs."""
     compared: int = 0
     failed: list[str] = field(default_factory=list)
 
@@ -391,7 +391,7 @@ def report_faults(cells: Sequence[Cell], seeds: int) -> int:
 
 def report_healthy(cells: Iterable[Cell], target: int, state: Path, stop_at: float) -> int:
     state.mkdir(parents=True, exist_ok=True)
-    print("| cell | healthy syncs | refused | tensors compared | largest mean difference | ms a sync |")
+    print("| cell | healthy syncs | refused | tensors compared | largest mean relative difference | ms a sync |")
     print("|---|---|---|---|---|---|", flush=True)
     failed = []
     for cell in cells:

@@ -90,7 +90,10 @@ class Checksum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeLimits:
-    """Bounds of the mean difference between two engines' log-probs that rounding alone explains."""
+    """Bounds of the mean difference between two engines' log-probs that rounding alone explains.
+
+    The difference of each token is relative to 1 + the size of its log-prob, with which rounding grows.
+    """
 
     floor: float
     """Always allowed, however close the engines were at first."""
@@ -129,7 +132,7 @@ class SyncProof:
     unproven: tuple[str, ...]
     """Kinds of tensors that could not be compared, and that only log-probs check."""
     difference: float
-    """Mean difference of the log-probs of the probe."""
+    """Mean relative difference of the log-probs of the probe."""
 
 
 class Transfer(StrEnum):

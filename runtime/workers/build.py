@@ -51,9 +51,9 @@ __all__ = [
 PROBE_LIMITS = {
     DType.FP32: ProbeLimits(floor=1e-4, ceiling=1e-3),
     DType.FP16: ProbeLimits(floor=0.01, ceiling=0.05),
-    DType.BF16: ProbeLimits(floor=0.05, ceiling=0.2),
+    DType.BF16: ProbeLimits(floor=0.1, ceiling=0.2),
 }
-"""Mean differences on real text."""
+"""Healthy engines differ by up to .03 in bf16, those with a fault in all layers by .4 and more."""
 
 
 @contextmanager

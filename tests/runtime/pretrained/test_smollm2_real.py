@@ -96,7 +96,7 @@ def test_a_short_run_learns_and_its_export_is_loaded_by_others(model: Path, home
 
 def test_an_arm_of_the_horizon_study_grows_its_horizon_and_is_evaluated_at_the_longest(model: Path, home: Path) -> None:
     short = {**SHORT, **{f"schedule.{at}.until": "step >= 1" for at in range(4)}, "eval.every": "1"}
-    short |= {"algorithm.group_size": "2", "eval.limit": "1"}
+    short |= {"algorithm.group_size": "2", "eval.limit": "1", "agent.tokens_per_turn": "8"}
     settings = [word for key, value in short.items() for word in ("--set", f"{key}={value}")]
     agym(home, "run", "studies/scaling-inter-smollm2", "--run", "1", *settings)
     (metrics,) = (home / "runs").glob("scaling-inter-smollm2--*/metrics.jsonl")
