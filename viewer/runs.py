@@ -99,7 +99,7 @@ class Run:
             else:
                 # the end of the process does not wait for it: a transaction that was not finished leaves no trace
                 Thread(target=self._read_on, args=(done, signature), daemon=True).start()
-            # last: another thread's question takes an event that is not set for an index that is behind
+            # only now, as another thread that asks `is_reading` takes an unset event for an index that is behind
             self._reading = done
             return done
 

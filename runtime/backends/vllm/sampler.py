@@ -385,9 +385,9 @@ class VllmSampler:
         probe = update.probe
         scores = await asyncio.gather(*(self.score(ids) for ids in probe.sequences))
         compared = [found[len(found) - len(known) :] for found, known in zip(scores, probe.logprobs, strict=True)]
-        known = np.concatenate(list(probe.logprobs))
-        # relative, for rounding grows with the size: by 0.1 and more in bf16 at a log-prob of -20
-        differences = np.abs(np.concatenate(compared) - known) / (1 + np.abs(known))
+        expected = np.concatenate(list(probe.logprobs))
+        # relative, as rounding grows with the size: in bf16, a log-prob of -20 is off by 0.1 and more
+        differences = np.abs(np.concatenate(compared) - expected) / (1 + np.abs(expected))
         difference, limit = float(differences.mean()), self._probe_limit or probe.limits.ceiling
         if not difference <= limit:
             raise SyncError(
