@@ -366,6 +366,29 @@ def test_an_episode_that_is_appended_while_its_page_loads_is_seen(open_page: Ope
     page.get_by_role("link", name="train-12-1").wait_for()
 
 
+def test_an_episode_that_is_appended_waits_until_the_focus_leaves_the_list(open_page: Open, folder: Path) -> None:
+    page = open_page("#/runs/door/episodes")
+    versions = [next_version(page)]
+    page.keyboard.press("j")
+    row = page.locator("tbody a.open").first
+    expect(row).to_be_focused()
+    append_lines(folder / "door" / EPISODES / "step-000013.jsonl", played(13, 1))
+    append_lines(folder / "door" / "metrics.jsonl", metrics_row(13))
+    # the page has seen every change, of the files and of the index that reads them
+    while len(set(versions[-3:])) > 1 or versions[-1] == versions[0]:
+        versions.append(next_version(page))
+    expect(row).to_be_focused()
+    expect(page.get_by_role("link", name="train-13-1")).to_have_count(0)
+    page.keyboard.press("/")
+    page.get_by_role("link", name="train-13-1").wait_for()
+
+
+def next_version(page: Page) -> object:
+    with page.expect_response("**/changes") as answered:
+        pass
+    return answered.value.json()["version"]
+
+
 def test_the_first_view_is_small(open_page: Open, browser: Browser, url: str) -> None:
     context = browser.new_context()
     sizes = list[int]()

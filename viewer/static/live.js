@@ -27,6 +27,24 @@ export function follow({ id, version: known }, signal, onChange) {
   look();
 }
 
+const waiting = new WeakSet();
+
+// Calls `draw` once the focus is not in `place`: a row is not replaced while a user of the keyboard stands on it.
+export async function onceFree(place, signal, draw) {
+  if (!place.contains(document.activeElement)) return draw();
+  if (waiting.has(place)) return;
+  waiting.add(place);
+  const onLeave = ({ relatedTarget }) => {
+    // the focus moves within the place, or the whole window has lost it
+    if (place.contains(relatedTarget) || !document.hasFocus()) return;
+    place.removeEventListener("focusout", onLeave);
+    waiting.delete(place);
+    // the browser may be removing this very row
+    setTimeout(() => { if (!signal.aborted) onceFree(place, signal, draw); });
+  };
+  place.addEventListener("focusout", onLeave, { signal });
+}
+
 async function timed(work) {
   const started = performance.now();
   await work();

@@ -2,7 +2,7 @@
 import { getJson } from "../api.js";
 import { h } from "../dom.js";
 import { addKeys } from "../keys.js";
-import { follow } from "../live.js";
+import { follow, onceFree } from "../live.js";
 import { hrefOf, setQuery } from "../router.js";
 import { fillSlot } from "../slots.js";
 import { dataTable } from "../table.js";
@@ -47,7 +47,7 @@ export async function showEpisodes({ root, parameters, query, signal, title }) {
     { key: "n", text: "next page", run: () => turnPage(1) },
     { key: "p", text: "previous page", run: () => turnPage(-1) },
   ]);
-  follow(described, signal, async () => { if (!list.contains(document.activeElement)) await load(); });
+  follow(described, signal, () => onceFree(list, signal, load));
 
   function current() {
     const found = new URLSearchParams();

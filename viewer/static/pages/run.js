@@ -4,7 +4,7 @@ import { lineChart } from "../chart.js";
 import { h } from "../dom.js";
 import { planGraph } from "../graph.js";
 import { addKeys } from "../keys.js";
-import { follow } from "../live.js";
+import { follow, onceFree } from "../live.js";
 import { hrefOf, setQuery } from "../router.js";
 import { fillSlot } from "../slots.js";
 import { dataTable } from "../table.js";
@@ -51,7 +51,7 @@ export async function showRun({ root, parameters, query, signal, title }) {
     described = await getJson(["runs", run], {}, signal);
     await draw();
     // shares of the time change a little with each step, and are drawn anew with what is rarer
-    if (before !== countsBelow() && !below.contains(document.activeElement)) drawBelow();
+    if (before !== countsBelow()) await onceFree(below, signal, drawBelow);
   });
 
   function countsBelow() {
