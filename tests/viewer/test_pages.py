@@ -368,6 +368,7 @@ def test_an_episode_that_is_appended_while_its_page_loads_is_seen(open_page: Ope
 
 def test_an_episode_that_is_appended_waits_until_the_focus_leaves_the_list(open_page: Open, folder: Path) -> None:
     page = open_page("#/runs/door/episodes")
+    deadline = time.monotonic() + WAIT_S
     versions = [next_version(page)]
     page.keyboard.press("j")
     row = page.locator("tbody a.open").first
@@ -376,6 +377,7 @@ def test_an_episode_that_is_appended_waits_until_the_focus_leaves_the_list(open_
     append_lines(folder / "door" / "metrics.jsonl", metrics_row(13))
     # the page has seen every change, of the files and of the index that reads them
     while len(set(versions[-3:])) > 1 or versions[-1] == versions[0]:
+        assert time.monotonic() < deadline
         versions.append(next_version(page))
     expect(row).to_be_focused()
     expect(page.get_by_role("link", name="train-13-1")).to_have_count(0)

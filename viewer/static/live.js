@@ -29,13 +29,13 @@ export function follow({ id, version: known }, signal, onChange) {
 
 const waiting = new WeakSet();
 
-// Calls `draw` once the focus is not in `place`: a row is not replaced while a user of the keyboard stands on it.
+// Calls `draw` as soon as the focus is outside `place`: a row is not replaced while it has the focus.
 export async function onceFree(place, signal, draw) {
   if (!place.contains(document.activeElement)) return draw();
   if (waiting.has(place)) return;
   waiting.add(place);
   const onLeave = ({ relatedTarget }) => {
-    // the focus moves within the place, or the whole window has lost it
+    // the focus moves within `place`, or the whole window has lost it
     if (place.contains(relatedTarget) || !document.hasFocus()) return;
     place.removeEventListener("focusout", onLeave);
     waiting.delete(place);
