@@ -25,7 +25,8 @@ from ..learning.training_batch import to_sampled_sequences
 from ..learning.training_record import TrainingRecord
 from ..progress import Progress
 from ..protocols import LossSettings, UpdateLimits
-from ..rollout.episode import Ending, Episode
+from ..rollout.episode import Ending, Episode, Task
+from ..rollout.player import EpisodeLimits
 from ..rollout.task_sampler import shuffle
 from ..seeds import derive
 from ..storage.run_folder import PROGRESS
@@ -243,6 +244,10 @@ _SLOTS = 16
 only wait for each other in the environment, and an expert that plays its solutions takes a second for one."""
 _LONGEST = 64
 """Turns of a demonstration where the stage sets none."""
+_PER_SLOT = 8
+"""Demonstrations that each slot makes between two looks at the clock."""
+_QUIET_S = 20
+"""How long an expert plays before the run says how far it is."""
 
 
 async def _play_experts(context: StageContext) -> list[Episode]:
@@ -258,13 +263,25 @@ async def _play_experts(context: StageContext) -> list[Episode]:
         context.reporter.note(
             f"the expert of '{name}' shows {format_count(len(tasks), 'task')}"
         )  # may take minutes, before any row
-        seed = derive(context.plan.seed, "demonstrations")
-        shown = await context.workers.rollout(
-            RolloutWorker.demonstrate, give_seeds(tasks, seed), demonstration_settings(context), limits
-        )
+        shown = await _show_tasks(context, name, tasks, limits)
         made += keep_solved(name, tasks, shown, context.reporter.note)
     refuse_faults(context, made, "demonstrations")
     return [episode for episode in made if episode.ending.trainable]
+
+
+async def _show_tasks(
+    context: StageContext, env: str, tasks: Sequence[Task], limits: EpisodeLimits
+) -> list[Episode | None]:
+    settings = demonstration_settings(context)
+    seeded = give_seeds(tasks, derive(context.plan.seed, "demonstrations"))
+    shown, noted = list[Episode | None](), context.clock()
+    while rest := seeded[len(shown) :]:
+        part = rest[: _PER_SLOT * settings.slots]
+        shown += await context.workers.rollout(RolloutWorker.demonstrate, part, settings, limits)
+        if context.clock() - noted >= _QUIET_S and len(shown) < len(tasks):
+            context.reporter.note(f"the expert of '{env}' has shown {len(shown)} of {format_count(len(tasks), 'task')}")
+            noted = context.clock()
+    return shown
 
 
 async def _render_file(context: StageContext, read: Callable[[Path], list[Conversation]]) -> list[Episode]:

@@ -26,6 +26,7 @@ from agym.runtime.errors import RunError, StepRefused
 from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from agym.runtime.rollout.episode import Ending, Episode, Task
 from agym.runtime.rollout.player import EpisodeLimits
+from agym.runtime.steps import sft
 from agym.runtime.storage.episode_reader import TRAIN_LOG
 from agym.viewer.tags.messages import export_lines
 
@@ -344,6 +345,21 @@ def test_imitating_a_file_learns_and_keeps_what_the_recipe_says(new_run: Any, tm
     assert run.steps()[-1]["data/passes"] == 6  # two lines, batches of four
     with pytest.raises(RunError, match="none of 3 demonstrations is left to learn from"):
         new_run(data.replace("keep: success", "keep: score > 5"), text=IMITATION).go()
+
+
+def test_a_long_show_says_how_far_it_is(new_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sft, "_QUIET_S", 1)  # the clock of these runs ticks when it is read
+    show = "algorithm.data={source: expert, noise: 0.2, limit: 20}"
+    slow, at_once = (new_run(show, f"rollout.slots={slots}", text=IMITATION) for slots in (1, 16))
+    slow.reporter = NotingReporter()
+    slow.go()
+    at_once.go()
+    assert [note for note in slow.reporter.notes if "the expert" in note] == [
+        "the expert of 'echo' shows 20 tasks",
+        "the expert of 'echo' has shown 8 of 20 tasks",
+        "the expert of 'echo' has shown 16 of 20 tasks",
+    ]
+    assert slow.exact() == at_once.exact()
 
 
 def test_episodes_that_the_viewer_exported_are_imitated(new_run: Any, tmp_path: Path) -> None:
