@@ -17,6 +17,7 @@ from ...dsl.model.model_sizes import is_folder
 from ...dsl.model.plan import Plan, Role
 from ...dsl.model.recipe import Checkpoint, DType, Init, Launcher, Layout, Model, Offload, WeightTransfer
 from ...dsl.model.stage_kinds import most_row_tokens, num_slots, recomputes_activations
+from ...dsl.suggest import find_nearest
 from ..agents.chat import LEFT_OUT, NO_THOUGHTS, Chat
 from ..agents.formats import format_for
 from ..agents.prompts import prompt_texts
@@ -111,7 +112,10 @@ def _folder(model: Model, key: str) -> Path:
     try:
         return Path(snapshot_download(model.path, revision=model.revision, ignore_patterns=_NOT_NEEDED))
     except (OSError, ValueError) as error:
-        raise RunError(f"{key}: '{model.path}' cannot be had from the hub: {str(error)[:200]}") from error
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        near = find_nearest(model.path, list_pretrained())
+        advice = f"; did you mean '{near}'?" if near else ""
+        raise RunError(f"{key}: '{model.path}' could not be fetched from the hub: {reason[:200]}{advice}") from error
 
 
 def _resolve(path: str) -> str:

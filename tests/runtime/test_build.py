@@ -74,6 +74,19 @@ def test_a_folder_is_taken_as_it_is_and_one_that_is_not_there_is_told(prepared: 
         prepared(init=None, path="./nowhere")
 
 
+def test_a_name_that_the_hub_does_not_have_is_told_with_the_one_that_was_meant(
+    prepared: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(name: str, **_: object) -> str:
+        raise OSError(f"no model {name}\nand much more")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", refuse)
+    with pytest.raises(RunError, match=r"the hub: no model smolm2; did you mean 'smollm2'\?$"):
+        prepared(init=None, path="smolm2")
+    with pytest.raises(RunError, match=r"'Qwen/Qwen9' could not be fetched from the hub: no model Qwen/Qwen9$"):
+        prepared(init=None, path="Qwen/Qwen9")
+
+
 def test_a_run_goes_on_only_from_the_model_and_the_adapters_that_it_began_from(prepared: Any, tmp_path: Path) -> None:
     for name in ("model", "adapter"):
         (tmp_path / name).mkdir()
