@@ -97,12 +97,17 @@ def plan_shared_rows(ids: Sequence[Ids], trained: Sequence[int], capacity: int) 
         return None
     lengths = [len(ids[member]) for member in order.members]
     cuts = _cut(lengths, order.shared, [trained[member] for member in order.members], capacity)
-    rows = [order.members[start:end] for start, end in pairwise(cuts)]
-    return [_reorder(row, find_order([ids[member] for member in row])) for row in rows]
+    return [_order_row(ids, order, start, end) for start, end in pairwise(cuts)]
 
 
-def _reorder(members: Sequence[int], order: SharedOrder) -> SharedOrder:
-    return SharedOrder(members=tuple(members[at] for at in order.members), shared=order.shared)
+def _order_row(ids: Sequence[Ids], order: SharedOrder, start: int, end: int) -> SharedOrder:
+    """The tree of a row: its own, or its part of the whole tree if that shares more, by which the row fits. A node that
+    is long enough in one of them can be too short in the other, where it begins deeper."""
+    part = SharedOrder(members=order.members[start:end], shared=(0, *order.shared[start + 1 : end]))
+    own = find_order([ids[member] for member in part.members])
+    if sum(own.shared) < sum(part.shared):
+        return part
+    return SharedOrder(members=tuple(part.members[at] for at in own.members), shared=own.shared)
 
 
 def _cut(lengths: Sequence[int], shared: Sequence[int], trained: Sequence[int], capacity: int) -> list[int]:
