@@ -247,7 +247,7 @@ _LONGEST = 64
 _PER_SLOT = 8
 """Demonstrations that each slot makes between two looks at the clock."""
 _QUIET_S = 20
-"""An expert that has played for so long is reported at the next look."""
+"""An expert that has played for this long is reported at the next look."""
 
 
 async def _play_experts(context: StageContext) -> list[Episode]:

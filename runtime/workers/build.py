@@ -112,10 +112,11 @@ def _folder(model: Model, key: str) -> Path:
     try:
         return Path(snapshot_download(model.path, revision=model.revision, ignore_patterns=_NOT_NEEDED))
     except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        # that there is no such repository stands in a later line than the status
+        reason = " ".join(str(error).split())[:200]
         near = find_nearest(model.path, list_pretrained())
         advice = f"; did you mean '{near}'?" if near else ""
-        raise RunError(f"{key}: '{model.path}' could not be fetched from the hub: {reason[:200]}{advice}") from error
+        raise RunError(f"{key}: '{model.path}' could not be fetched from the hub: {reason}{advice}") from error
 
 
 def _resolve(path: str) -> str:

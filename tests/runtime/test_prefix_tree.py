@@ -113,8 +113,8 @@ def test_rows_fit_with_shared_tokens_counted_once(sequences: list[Ids], capacity
 
 def test_a_row_has_no_more_tokens_than_its_part_of_the_whole_tree():
     trunk = list(range(41))
-    # tokens of the trunk, and of its own. In the whole tree the first three share 27: a node of 9 after one of 18.
-    # In a row with the fourth, which shares 21 with them, a node from 21 to 27 would be too short.
+    # of each sequence: tokens of the trunk, and its own. In the whole tree the first three share 27: a node of 9 after
+    # one of 18. In a row with the fourth, which shares 21 with them, a node from 21 to 27 would be too short.
     branches = [(41, 0), (27, 8), (27, 1), (21, 17), (23, 10), (18, 7), (10, 3), (0, 16)]
     sequences = [[*trunk[:begin], *[100 + at] * own] for at, (begin, own) in enumerate(branches)]
     rows = plan_shared_rows(arrays(sequences), [1] * len(sequences), 70)

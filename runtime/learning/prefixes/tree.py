@@ -101,7 +101,7 @@ def plan_shared_rows(ids: Sequence[Ids], trained: Sequence[int], capacity: int) 
 
 
 def _order_row(ids: Sequence[Ids], order: SharedOrder, start: int, end: int) -> SharedOrder:
-    """The tree of a row: its own, or its part of the whole tree if that shares more, by which the row fits. A node that
+    """Order a row by its own tree, or as in the whole tree where that shares more: by the latter it fits. A node that
     is long enough in one of them can be too short in the other, where it begins deeper."""
     part = SharedOrder(members=order.members[start:end], shared=(0, *order.shared[start + 1 : end]))
     own = find_order([ids[member] for member in part.members])
